@@ -241,7 +241,7 @@ TEST_CASE("Muon writes the copy in 16 bits of each parameter that it updates, an
     }
 }
 
-TEST_CASE("products of Muon round to tf32 where the space lets them, and stay near") {
+TEST_CASE("products of Muon are rounded to tf32 if the space allows it, and stay near") {
   if (device::count() == 0) SKIP("there is no GPU here");
   Device exact, rounding;
   rounding.set_reduced_products(true);

@@ -70,8 +70,8 @@ struct Plainest {
   }
 };
 
-/// Descent along each tensor's gradient with a step of the length of its parameters (You et al., "Large Batch
-/// Training of Convolutional Networks", 2017, without momentum).
+/// Descent along each tensor's gradient with a step of `lr` times the norm of its parameters (You et al.,
+/// "Large Batch Training of Convolutional Networks", 2017, without momentum).
 struct Trusting {
   struct Options {
     float lr = 0.1f;

@@ -1,5 +1,5 @@
 // SANITIZE: address thread
-// Accuracy: the share of the labels that count, in steps, epochs and evaluations, and none where none counts.
+// Accuracy over the labels that count, in steps, epochs and evaluations; none if no label counts.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int ignored = 2;
 
-/// Labels of one class do not count.
+/// A model for which labels of one class do not count.
 struct Partial {
   static constexpr void define(auto& g) {
     const auto x = g.linear(g.flatten(g.input("image", image)), {.features = classes});
@@ -28,14 +28,14 @@ struct Partial {
   }
 };
 
-/// Blobs of the class that does not count.
+/// Blobs, all of the class that does not count.
 class Uncounted : public Blobs {
  public:
   using Blobs::Blobs;
   void read(std::size_t index, data::Sample out) const { Blobs::read(index * classes + ignored, out); }
 };
 
-/// Keeps where a fit stands, and nothing else.
+/// Keeps the position of a fit, and nothing else.
 class Position final : public train::Keeper {
  public:
   train::FitPosition kept;
@@ -57,7 +57,7 @@ typename T::Config still(int batch) {
 
 const Blobs blobs(43);
 
-/// Of the labels that count, how many the untrained model has right.
+/// The accuracy of the untrained model, over the labels that count.
 double expected() {
   Alone trainer(still<Alone>(1));
   const auto prediction = trainer.predict(blobs);
@@ -75,7 +75,7 @@ double expected() {
 
 }  // namespace
 
-TEST_CASE("a step without a label that counts has no accuracy, and the epoch's is over all that do") {
+TEST_CASE("a step without a label that counts has no accuracy; the epoch's is over all labels that count") {
   Alone trainer(still<Alone>(1));
   std::int64_t labels = 0, without = 0;
   const auto report = trainer.fit(blobs, {.on_step =
@@ -102,7 +102,7 @@ TEST_CASE_TEMPLATE("ranks agree on the accuracy of an epoch, in lockstep or not"
   });
 }
 
-TEST_CASE("a fit that resumes in an epoch counts the labels from before") {
+TEST_CASE("a fit that resumes within an epoch counts the epoch's earlier labels too") {
   Position position;
   Alone trainer(still<Alone>(4));
   const auto begun = trainer.fit(blobs, {.steps = 4, .log = nullptr, .keeper = &position});
@@ -123,7 +123,7 @@ TEST_CASE("where no label counts, an evaluation has no accuracy, and no target i
   CHECK(report.epochs[0].test.rows == 10);
   CHECK(!report.epochs[0].test.accuracy);
   CHECK(log.str().find("accuracy") == std::string::npos);
-  // With labels that count, an accuracy of 0 is enough.
+  // With labels that count, any accuracy reaches the target of 0.
   const auto stopped = trainer.fit(
       blobs, {.epochs = 2, .validate = &blobs, .early_stop = {.target_accuracy = 0}, .log = nullptr});
   CHECK(stopped.stopped == train::StopReason::early_stop);

@@ -1,6 +1,6 @@
 // TIMEOUT: 300
-// Checkpoints: a fit that was killed goes on with the same bits, whatever exchanges its gradients; damaged or
-// foreign files are refused.
+// Checkpoints: a killed fit resumes with the same bits, with every exchange; damaged or foreign files are
+// refused.
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -45,7 +45,7 @@ using Stale = comm::ParameterServer<Threads, comm::Stale<1>, 2, comm::Placement:
 template <class Comm>
 using Made = Trainer<Normed, optim::Adam, Comm, Reference<float>>;
 
-/// A folder of its own for a test, gone at its end.
+/// A folder for one test, removed at its end.
 struct Folder {
   fs::path path = fs::temp_directory_path() / concat("convoy-checkpoint-", static_cast<int>(getpid()));
   Folder() { fs::remove_all(path); }
@@ -60,10 +60,10 @@ struct Run {
   train::CheckpointOptions checkpoints = {};
   int batch = 6;
   int epochs = 3;
-  float clip = 0.5f;  ///< where the exchange can decide
+  float clip = 0.5f;  ///< if the exchange can decide
 };
 
-/// Two workers, or one where the order in which gradients come makes a difference.
+/// Two workers, or one if the order in which gradients arrive would change the bits.
 template <class Comm>
 Run run_of() {
   if constexpr (std::is_same_v<Comm, Beside>) return {.ranks = 4};
@@ -71,7 +71,7 @@ Run run_of() {
   return {};
 }
 
-/// What a fit leaves: all parameters, then rank 0's statistics, and the reports of its epochs.
+/// The results of a fit: all parameters, then rank 0's statistics, and the reports of its epochs.
 struct Left {
   std::vector<float> values;
   std::vector<train::EpochReport> epochs;
@@ -124,8 +124,8 @@ std::vector<std::string> names_in(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a fit that was killed goes on with the same bits", Comm, AllReduce, Sharded, Encoded,
-                   Served, Beside, Async) {
+TEST_CASE_TEMPLATE("a killed fit resumes with the same bits", Comm, AllReduce, Sharded, Encoded, Served,
+                   Beside, Async) {
   const Folder folder;
   Run run = run_of<Comm>();
   run.checkpoints = {.directory = folder.path / "whole", .every = 4};
@@ -155,7 +155,7 @@ TEST_CASE_TEMPLATE("a fit that was killed goes on with the same bits", Comm, All
   }
 }
 
-TEST_CASE("what keeps checkpoints trains as what keeps none") {
+TEST_CASE("a fit that keeps checkpoints trains as one that keeps none") {
   const Folder folder;
   const Left kept = fit<AllReduce>({.checkpoints = {.directory = folder.path, .every = 1}});
   std::vector<float> without;
@@ -169,7 +169,7 @@ TEST_CASE("what keeps checkpoints trains as what keeps none") {
   CHECK(kept.values == without);
 }
 
-TEST_CASE("the newest checkpoints stay, each whole, and a fit goes on where its last one ended") {
+TEST_CASE("the newest checkpoints stay, each complete, and a fit resumes where the last one ended") {
   const Folder folder;
   train::CheckpointOptions options{.directory = folder.path, .every = 2, .keep = 3};
   const Left first = fit<AllReduce>({.checkpoints = options, .epochs = 2});
@@ -182,7 +182,7 @@ TEST_CASE("the newest checkpoints stay, each whole, and a fit goes on where its 
                               " already exists: resume from it, or choose another folder")
                            .c_str(),
                        ConfigError);
-  // What an interrupted writer left is no checkpoint.
+  // The folder of an interrupted writer is no checkpoint.
   fs::create_directories(folder.path / "step-99.partial");
   options.resume = true;
   const Left again = fit<AllReduce>({.checkpoints = options, .epochs = 2});
@@ -195,7 +195,7 @@ TEST_CASE("the newest checkpoints stay, each whole, and a fit goes on where its 
   CHECK(further.values == whole.values);
 }
 
-TEST_CASE("a fit that is stopped in mid-epoch goes on from there") {
+TEST_CASE("a fit that stops within an epoch resumes from there") {
   const Folder folder;
   std::vector<float> halves, whole;
   for (const bool interrupted : {true, false})
@@ -216,8 +216,8 @@ TEST_CASE("a fit that is stopped in mid-epoch goes on from there") {
   CHECK(halves == whole);
 }
 
-TEST_CASE_TEMPLATE("taps that only decay go on with the momentum that they had", Rule, optim::Sgd,
-                   optim::Adam, optim::Lamb) {
+TEST_CASE_TEMPLATE("dead taps, which only decay, resume with their momentum", Rule, optim::Sgd, optim::Adam,
+                   optim::Lamb) {
   const Folder folder;
   const auto trained = [&](int ranks, std::int64_t steps, const char* name) {
     std::vector<float> values;
@@ -234,12 +234,12 @@ TEST_CASE_TEMPLATE("taps that only decay go on with the momentum that they had",
   const auto whole = trained(2, 0, "whole");
   trained(2, 5, "halves");
   CHECK(trained(2, 0, "halves") == whole);
-  // Shards cut none of these taps: each rank has all of them.
+  // Dead taps are not sharded: each rank has all of them.
   trained(1, 5, "elsewhere");
   CHECK(largest_difference(trained(3, 0, "elsewhere"), whole) < 1e-5f);
 }
 
-TEST_CASE("a world of another size goes on with the row that comes next, unless its exchange carries state") {
+TEST_CASE("a world of another size resumes at the next row, unless its exchange carries state") {
   const Folder folder;
   const train::CheckpointOptions options{.directory = folder.path, .every = 3, .resume = true};
   CHECK_THROWS_AS(fit<Sharded>({.ranks = 2, .killed_after = 8, .checkpoints = options}), Killed);
@@ -263,7 +263,7 @@ TEST_CASE("a world of another size goes on with the row that comes next, unless 
   }
 }
 
-TEST_CASE("what servers hold is kept for any number of them, among the workers or beside them") {
+TEST_CASE("the state of servers resumes on any number of servers, among the workers or beside them") {
   const Folder folder;
   const Left whole = fit<Served>({.checkpoints = {.directory = folder.path / "whole"}, .clip = 0});
   const train::CheckpointOptions options{.directory = folder.path / "killed", .every = 3, .resume = true};
@@ -271,13 +271,13 @@ TEST_CASE("what servers hold is kept for any number of them, among the workers o
   CHECK_THROWS_AS(fit<Served>({.killed_after = 5, .checkpoints = options, .clip = 0}), Killed);
   const Left resumed = fit<Beside>({.ranks = 4, .checkpoints = options, .clip = 0});
   CHECK(resumed.steps < 10);
-  // Running statistics begin anew with the mean of all.
+  // In a world of another size, running statistics resume as their mean over all workers.
   const auto parameters = [](const Left& left) {
     return std::vector<float>(left.values.begin(), left.values.end() - Made<Served>::plan.sizes.statistics);
   };
   CHECK(parameters(resumed) == parameters(whole));
 
-  // As many ranks, but other workers.
+  // The same number of ranks, but other workers: they start from the mean too.
   Threads::World(4).run([&](Threads endpoint) {
     Made<AllReduce> trainer(config_of<AllReduce>({.batch = 3, .clip = 0}), endpoint);
     train::Checkpoints checkpoints(trainer, options);
@@ -290,7 +290,7 @@ TEST_CASE("what servers hold is kept for any number of them, among the workers o
   });
 }
 
-TEST_CASE("workers that are not in step meet for a checkpoint, which holds what all of them have done") {
+TEST_CASE("workers that are not in step meet for a checkpoint, which holds the steps of all of them") {
   const Folder folder;
   const train::CheckpointOptions options{.directory = folder.path, .every = 4, .keep = 9, .resume = true};
   CHECK_THROWS_AS(fit<Stale>({.ranks = 4, .killed_after = 10, .checkpoints = options}), Killed);
@@ -304,7 +304,7 @@ TEST_CASE("workers that are not in step meet for a checkpoint, which holds what 
   }
 }
 
-TEST_CASE("servers of their own do not wait for a rank that refuses a checkpoint, nor workers for a server") {
+TEST_CASE("neither servers beside workers nor workers wait for a rank that refuses a checkpoint") {
   const Folder folder;
   const train::CheckpointOptions options{.directory = folder.path, .every = 4, .resume = true};
   CHECK_THROWS_AS(fit<Beside>({.ranks = 4, .killed_after = 7, .checkpoints = options}), Killed);
@@ -351,13 +351,13 @@ TEST_CASE("servers of their own do not wait for a rank that refuses a checkpoint
                 }) ==
         "comm \"ps\": its server ranks take part in no other exchange until they are dismissed, as at a "
         "checkpoint and at the end of a fit");
-  // Weights are the workers' too.
+  // The workers alone can save weights meanwhile.
   fs::remove_all(folder.path / "other");
   CHECK(refusal(true, [&](auto& trainer) { train::save_weights(trainer, folder.path / "weights"); }) == "");
   CHECK(fs::exists(folder.path / "weights"));
 }
 
-TEST_CASE("servers of their own go on with the schedule in a second fit, and say what they have skipped") {
+TEST_CASE("servers beside workers continue the schedule in a second fit, and report the steps they skipped") {
   const auto trained = [](auto type, int ranks) {
     std::vector<float> values;
     Threads::World(ranks).run([&](Threads endpoint) {
@@ -421,7 +421,7 @@ TEST_CASE("checkpoints that do not fit or are damaged are refused in one sentenc
   CHECK_THROWS_AS(train::Checkpoints(other, {.directory = "x", .keep = 0}), ConfigError);
 }
 
-TEST_CASE("checkpoints that do not name their optimizer go on being read") {
+TEST_CASE("checkpoints that do not name their optimizer are read") {
   const Folder folder;
   const train::CheckpointOptions options{.directory = folder.path, .resume = true};
   fit<AllReduce>({.ranks = 1, .checkpoints = options, .epochs = 1});
@@ -490,7 +490,7 @@ TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list
       CheckpointError);
   CHECK(all_parameters(other) == before);
   const auto part = train::load_weights(other, file, train::Match::partial);
-  CHECK(part.loaded == 1);  // the bias of as many classes
+  CHECK(part.loaded == 1);  // the bias, which has as many classes
   REQUIRE(part.of_other_shape.size() == 2);
   CHECK(part.of_other_shape[0].name == "conv2d.0.weight");
   CHECK(part.of_other_shape[1].name == "linear.0.weight");
@@ -499,7 +499,7 @@ TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list
                                                     "batch_norm.0.running_var", "batch_norm.0.weight"});
 }
 
-TEST_CASE("a fit whose results are late keeps what they report, and goes on with the same bits") {
+TEST_CASE("a fit whose results are late keeps what they report, and resumes with the same bits") {
   using Staged = comm::Staged<comm::Ring<Threads>, remote_test::Remote>;
   using Late = Trainer<Normed, optim::Adam, Staged, remote_test::RemoteExec>;
   const Folder folder;

@@ -1,7 +1,7 @@
 // EMULATES: stages
 // SANITIZE: none
 // TIMEOUT: 600
-// Training by exec::Cuda with its kernels and graphs run on processors.
+// Training by exec::Cuda, with its kernels and graphs run on the CPU.
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
@@ -11,7 +11,7 @@
 
 namespace train_cuda {
 
-/// Makes its copy in 16 bits anew in every pass, and does not say where the copy lies.
+/// Makes its 16-bit copy of the parameters anew in every pass, and gives the optimizer no copy to write.
 template <class P>
 class Anew : public exec::Cuda<P> {
  public:
@@ -29,7 +29,7 @@ class Anew : public exec::Cuda<P> {
   Range all_;
 };
 
-/// The calls of each step of a fit, but for the first five, in which graphs are captured, and the last.
+/// The calls of two steps of a fit, after the steps in which graphs are captured.
 template <class Exec, class Rule = optim::Sgd>
 std::vector<emulation::Counts> calls_of_steps(const Settings& settings, bool graphs = true) {
   auto config = config_of<Alone<Exec, Rule>>(settings);
@@ -48,7 +48,7 @@ std::vector<emulation::Counts> calls_of_steps(const Settings& settings, bool gra
   return steps;
 }
 
-/// A training that goes on elsewhere, from what was written and read back.
+/// Continues a training in a second trainer, which gets the state of the first.
 template <class Exec>
 Trace resumed(const typename Exec::Options& options) {
   const Settings settings;
@@ -87,8 +87,8 @@ requires convoy::exec::HasKernel<convoy::exec::Cuda<P>, Op>
 struct convoy::exec::Kernel<train_cuda::Anew<P>, Op> : Kernel<Cuda<P>, Op> {
 };
 
-TEST_CASE_TEMPLATE("cuda: the copy in 16 bits that updates write is that of every parameter", P, convoy::f32,
-                   convoy::bf16, convoy::f16) {
+TEST_CASE_TEMPLATE("cuda: the 16-bit copy that updates write equals one made of every parameter", P,
+                   convoy::f32, convoy::bf16, convoy::f16) {
   using namespace train_cuda;
   for (const Settings& settings : {Settings{}, Settings{.batch = 3, .accumulate = 2},
                                    Settings{.batch = 3, .accumulate = 3, .clip = 0.5f}})
@@ -96,7 +96,7 @@ TEST_CASE_TEMPLATE("cuda: the copy in 16 bits that updates write is that of ever
       CAPTURE(settings.accumulate);
       CAPTURE(graphs);
       const exec::CudaOptions options{.graphs = graphs,
-                                      .candidates = 1};  // of two timed ones bits may differ
+                                      .candidates = 1};  // with two, timing would decide the bits
       CHECK(alone<exec::Cuda<P>>(settings, options) == alone<Anew<P>>(settings, options));
       CHECK(alone<exec::Cuda<P>, optim::Muon>(settings, options) ==
             alone<Anew<P>, optim::Muon>(settings, options));
@@ -117,13 +117,13 @@ TEST_CASE("cuda: a step in 16 bits makes no pass over the parameters but its upd
   }
 }
 
-TEST_CASE_TEMPLATE("cuda: the host waits for no verdict of a step", P, convoy::f32, convoy::f16) {
+TEST_CASE_TEMPLATE("cuda: the host does not wait for the verdict of a step", P, convoy::f32, convoy::f16) {
   using namespace train_cuda;
   using emulation::Called;
   const auto free = calls_of_steps<exec::Cuda<f32>>({});
   for (const emulation::Counts& step : calls_of_steps<exec::Cuda<P>>({.clip = 0.5f})) {
     CHECK(step[Called::pageable_copy] == 0);
-    // For room for a batch, and the result of a pass two steps ago, with its norm.
+    // The host waits for a free batch buffer, and for the result of a pass two steps ago, with its norm.
     CHECK(step[Called::host_wait] == 2);
     CHECK(step.all() == free[0].all());
   }
@@ -134,19 +134,19 @@ TEST_CASE_TEMPLATE("cuda: the host waits for no verdict of a step", P, convoy::f
   }
 }
 
-TEST_CASE("cuda: a fit from a resident set waits for what is on its way") {
+TEST_CASE("cuda: a fit from a resident set waits for work that runs late") {
   using namespace train_resident;
   const data::ImageSet bytes = blobs_of_bytes(67);
   const emulation::With late({.late = true});
   CHECK(fitted(bytes, {}, true) == fitted(bytes, {}, false));
 }
 
-TEST_CASE("cuda: a captured step makes the batches of the set that is fitted, not of one before") {
+TEST_CASE("cuda: a captured step makes batches of the current data set, not of an earlier one") {
   using namespace train_resident;
   const data::ImageSet first = blobs_of_bytes(67), second = first.first(40);
   const auto fit_both = [&](bool resident) {
     auto config = config_of<train_cuda::Alone<Cuda>>({});
-    config.exec.candidates = 1;  // of two timed ones bits may differ
+    config.exec.candidates = 1;  // with two, timing would decide the bits
     train_cuda::Alone<Cuda> trainer(config);
     const Trace before = trace_of(trainer, {}, first, resident);
     return std::pair{before, trace_of(trainer, {}, second, resident)};
@@ -154,7 +154,7 @@ TEST_CASE("cuda: a captured step makes the batches of the set that is fitted, no
   CHECK(fit_both(true) == fit_both(false));
 }
 
-TEST_CASE("cuda: ranks that are threads fit from resident sets as one does") {
+TEST_CASE("cuda: ranks that are threads fit from resident sets as from sets on the host") {
   using namespace train_resident;
   const data::ImageSet bytes = blobs_of_bytes(67);
   const emulation::With two({.devices = 2});

@@ -1,6 +1,6 @@
 // EMULATES: stages
 // SANITIZE: none
-// How often a step of a published model calls the CUDA runtime: what it costs the host where the GPU is fast.
+// The number of CUDA runtime calls in a step of a published model: with a fast GPU, they limit the step.
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -26,8 +26,8 @@ using emulation::Counts;
 constexpr Image image{1, 8, 8};
 constexpr int classes = 10;
 
-/// The calls of a step once its graphs are captured; of as many steps as are enqueued together, with a data
-/// set on the GPU.
+/// The calls of a step after its graphs are captured; with a data set on the GPU, of the four steps of one
+/// graph.
 template <class Rule>
 Counts calls_of_step(float clip, bool resident = false) {
   const emulation::With open({.closed_to_host = false});
@@ -44,17 +44,18 @@ Counts calls_of_step(float clip, bool resident = false) {
                             },
                         .log = nullptr,
                         .resident = resident});
-  // The first step runs alone, the next four without a graph, and four are captured.
+  // With the data set on the GPU, the first step runs alone, the next four without a graph, and then four are
+  // captured as one.
   return resident ? seen.at(12) - seen.at(8) : seen.at(5) - seen.at(4);
 }
 
 }  // namespace
 
-TEST_CASE("cuda: a step of ResNet-18 in 16 bits is so many calls") {
-  // The step is a graph; beside it go the batch there and where it is read, the number of the step and its
-  // rate, and the result back, with events for each and for what waits.
+TEST_CASE("cuda: the number of calls in a step of ResNet-18 in 16 bits") {
+  // The step is one graph. The other calls send the batch, its address, the step's number and its learning
+  // rate, fetch the result, and record events and wait for them.
   const Counts adamw = calls_of_step<optim::AdamW>(0);
-  // A norm that is reported comes with the result.
+  // A reported norm comes with the result.
   const Counts clipped = calls_of_step<optim::AdamW>(1), lamb = calls_of_step<optim::Lamb>(0);
   for (const Counts& step : {adamw, clipped, lamb}) {
     CHECK(step[Called::graph] == 1);
@@ -62,8 +63,8 @@ TEST_CASE("cuda: a step of ResNet-18 in 16 bits is so many calls") {
     CHECK(step[Called::host_wait] == 2);
     CHECK(step.all() == 11);
   }
-  // Where the data set is on the GPU, a graph makes batches and steps of them; the host sends the numbers of
-  // all of these, and fetches all results.
+  // With the data set on the GPU, one graph makes the batches of several steps and runs the steps. The host
+  // sends the numbers of all these steps, and fetches all results.
   const Counts resident = calls_of_step<optim::AdamW>(1, true);
   CHECK(resident[Called::graph] == 1);
   CHECK(resident[Called::kernel] == 1);

@@ -20,7 +20,7 @@ TEST_CASE("cuda: a Transformer of full size trains as on the reference") {
   CHECK(halved == trained_by<exec::Cuda<bf16>>(plan, Sentences(), 0.01f));
 }
 
-// The last batch norms see eight values a channel, so that what is rounded otherwise grows tenfold in a step:
+// The last batch norms have eight values per channel, so that rounding differences grow tenfold per step:
 // exec::Host is 2% off after five steps.
 TEST_CASE("cuda: ResNet-18 trains as on the reference") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");

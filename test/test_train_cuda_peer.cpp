@@ -1,9 +1,9 @@
 // EMULATES: nccl stages
 // SANITIZE: none
 // TIMEOUT: 600
-// Trainer over exec::Cuda and comm::CudaPeer, or NCCL with encoded gradients, run on processors: the ranks
-// end with the same bits, and with what comm::Nccl gives; and whatever ends a rank, nobody frees memory that
-// NCCL has registered or another process has mapped, which the emulated device refuses.
+// Trainer over exec::Cuda and comm::CudaPeer, or NCCL with encoded gradients, run on the CPU: the ranks end
+// with the same bits, and near the results of comm::Nccl. Whatever ends a rank, it frees no memory that NCCL
+// has registered or another process has mapped; the emulated device refuses that.
 #include <cmath>
 #include <functional>
 #include <span>
@@ -45,7 +45,7 @@ struct Small {
   }
 };
 
-/// Three matrices beside vectors and a head, and taps that meet nothing but padding.
+/// Three matrices, vectors, a head, and taps that only meet padding.
 struct Wide {
   static constexpr BucketOptions buckets{.first = 64, .others = 64};
   static constexpr void define(auto& g) {
@@ -69,7 +69,7 @@ struct Setting {
   comm::Traffic* sent = nullptr;  // by rank 0
 };
 
-// Each rank makes a trainer and does `body`. The sentences that ranks ended with; empty for none.
+// Each rank makes a trainer and runs `body`. Returns the error message of each rank; empty for none.
 template <class T, class... CommOptions>
 std::vector<std::string> on_ranks(int ranks, const Setting& setting, const std::function<void(T&)>& body,
                                   const CommOptions&... options) {
@@ -93,7 +93,7 @@ std::vector<std::string> on_ranks(int ranks, const Setting& setting, const std::
 
 using Parameters = std::vector<float>;
 
-// What each rank ends with.
+// The parameters of each rank after training.
 template <class Comm, class Rule = optim::Sgd, class Model = Small>
 std::vector<Parameters> trained(int ranks, Setting setting) {
   using T = Over<Comm, Rule, Model>;
@@ -124,7 +124,7 @@ using Nccl = comm::Nccl<memory::Device>;
 using Peer = comm::CudaPeer<memory::Device>;
 using Encoded = comm::Compressed<Nccl, comm::codec::Int8>;
 
-// Rank 1 has no parameters for the others once the exchange is open.
+// Rank 1 throws at the broadcast of the parameters, when the exchange is open.
 template <class C>
 class Unable : public comm::Wrapper<C> {
   using Base = comm::Wrapper<C>;
@@ -166,8 +166,8 @@ TEST_CASE("ranks train over peer memory as over NCCL, and end with the same bits
   CHECK(emulation::peer_counts.mapped == 0);
 }
 
-TEST_CASE_TEMPLATE("graphs make the steps of processes over peer memory, with the bits of steps without", C,
-                   Peer, comm::Sharded<Peer>) {
+TEST_CASE_TEMPLATE("processes over peer memory run steps as graphs, with the bits of steps without", C, Peer,
+                   comm::Sharded<Peer>) {
   const emulation::With open({.closed_to_host = false});
   const auto graphs = [] { return emulation::Counts::now()[emulation::Called::graph]; };
   for (const float clip : {0.0f, 0.5f}) {
@@ -180,7 +180,7 @@ TEST_CASE_TEMPLATE("graphs make the steps of processes over peer memory, with th
       CAPTURE(overlap);
       const long before = graphs();
       CHECK(trained<C>(2, {.clip = clip, .overlap = overlap, .sent = &sent}) == expected);
-      // Of four steps with full batches and of two with less, the first is enqueued.
+      // Four steps have full batches, two smaller ones. The first of each kind runs without a graph.
       CHECK(graphs() - before == 2 * (3 + 1));
       CHECK(sent.messages == of_threads.messages);
       CHECK(sent.bytes == of_threads.bytes);
@@ -190,7 +190,7 @@ TEST_CASE_TEMPLATE("graphs make the steps of processes over peer memory, with th
   }
 }
 
-TEST_CASE_TEMPLATE("graphs make the steps of a rank that is alone in its world", C, Nccl, Peer,
+TEST_CASE_TEMPLATE("a rank that is alone in its world runs steps as graphs", C, Nccl, Peer,
                    comm::Sharded<Nccl>) {
   const emulation::With open({.closed_to_host = false});
   const auto graphs = [] { return emulation::Counts::now()[emulation::Called::graph]; };
@@ -199,13 +199,13 @@ TEST_CASE_TEMPLATE("graphs make the steps of a rank that is alone in its world",
     comm::Traffic sent;
     const long before = graphs();
     const auto alone = trained<C>(1, {.clip = clip, .sent = &sent});
-    CHECK(graphs() - before == 2 * 5 - 1);  // the first of five steps an epoch is enqueued
+    CHECK(graphs() - before == 2 * 5 - 1);  // the first of ten steps runs without a graph
     CHECK(sent.messages == 0);
     CHECK(trained<C>(1, {.clip = clip, .resident = true}) == alone);
   }
 }
 
-TEST_CASE("ranks that share out matrices on GPUs train as ranks that update all") {
+TEST_CASE("ranks that divide matrices among GPUs train as ranks that update all") {
   const emulation::With open({.closed_to_host = false});
   for (const float clip : {0.0f, 0.5f}) {
     CAPTURE(clip);
@@ -223,8 +223,8 @@ TEST_CASE("ranks that share out matrices on GPUs train as ranks that update all"
   }
 }
 
-TEST_CASE_TEMPLATE("an exception ends a rank in the middle of a training, the others hear of it, and all end",
-                   C, Nccl, comm::Sharded<Nccl>, Peer, comm::Sharded<Peer>) {
+TEST_CASE_TEMPLATE("an exception ends a rank during a training, the other ranks get an error, and all end", C,
+                   Nccl, comm::Sharded<Nccl>, Peer, comm::Sharded<Peer>) {
   const emulation::With open({.closed_to_host = false});
   for (const bool they_are : {false, true}) {
     CAPTURE(they_are);
@@ -251,7 +251,7 @@ TEST_CASE_TEMPLATE("an exception ends a rank in the middle of a training, the ot
   }
 }
 
-TEST_CASE_TEMPLATE("an exception ends the making of a trainer whose exchange is open", C, Nccl,
+TEST_CASE_TEMPLATE("an exception while a trainer with an open exchange is made ends all ranks", C, Nccl,
                    comm::Sharded<Peer>) {
   const emulation::With open({.closed_to_host = false});
   for (const bool they_are : {false, true}) {

@@ -29,10 +29,11 @@ namespace {
 
 constexpr int rows_of_a_step = 4;
 
-/// Of a value: PyTorch's are in doubles, and fifty steps in floats were seen to end 6e-7 away.
+/// Relative to the expected value. PyTorch's values are in doubles; fifty steps in floats were seen to end
+/// 6e-7 away.
 constexpr double tolerance = 1e-5;
 
-/// A model's rows in curves.txt, in their order whatever the order of an epoch is.
+/// A model's rows in curves.txt, read in file order whatever the order of the epoch.
 class Rows {
  public:
   Rows(const fixtures::File& file, const std::string& model) {
@@ -63,7 +64,7 @@ class Rows {
   std::size_t size_ = 0;
 };
 
-/// A sentence about the first step whose loss or gradient norm is not PyTorch's, or an empty one.
+/// Names the first step whose loss or gradient norm is not PyTorch's; empty if there is none.
 template <class Model, class Exec>
 std::string curve_difference(const std::string& model,
                              model_fixtures::IsTransposed is_transposed = model_fixtures::never) {

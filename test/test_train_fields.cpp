@@ -1,6 +1,6 @@
 // SANITIZE: none
-// What ranks must agree on: each agreed field of a Trainer's configuration, of its optimizer, its schedule,
-// its groups and its Exec, changed on one rank, is named with that rank by all.
+// What ranks must agree on: if an agreed field of a Trainer's configuration, optimizer, schedule, groups or
+// Exec differs on one rank, the error on every rank names the field and that rank.
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int ranks = 3, differs = 2;
 
-/// As large as Plain.
+/// A model of the same size as Plain.
 struct Averaged {
   static constexpr void define(auto& g) {
     auto x = g.input("image", image);
@@ -32,7 +32,7 @@ struct Averaged {
   }
 };
 
-/// Another value of the same type, as valid as the one before.
+/// Sets another valid value.
 template <class M>
 void change(M& member) {
   if constexpr (std::is_same_v<M, bool>)
@@ -72,7 +72,7 @@ std::string flip(T& options, int target, const std::string& prefix, int& next) {
   return flipped;
 }
 
-/// What each rank says when they open a Trainer, rank `differs` with another configuration.
+/// Each rank's error message when the ranks open a Trainer, rank `differs` with another configuration.
 template <class Trainer, class Config>
 std::vector<std::string> opened(const Config& config, const Config& other) {
   std::vector<std::string> said(ranks);
@@ -102,15 +102,14 @@ int check(const Config& config) {
     for (const std::string& sentence : opened<Trainer>(config, other)) {
       CAPTURE(sentence);
       CHECK(sentence.starts_with("rank 2 differs from rank 0 in "));
-      // A bucket's size changes where buckets end, which is compared before.
+      // Other bucket sizes change the ranges of the buckets, which are compared first.
       CHECK((sentence.find(" in " + name + ": ") != std::string::npos ||
              (name == "buckets" && sentence.find("bucket_ranges") != std::string::npos)));
     }
   }
 }
 
-/// Every value of every field is valid with every other, so that one that is changed is refused for the
-/// difference alone.
+/// A configuration that stays valid if any one field changes, so that only the difference is refused.
 template <class Config>
 Config valid() {
   Config config;
@@ -151,7 +150,7 @@ TEST_CASE("fields of groups are compared") {
   }
 }
 
-TEST_CASE("a model, an optimizer, a world and a custom type that differ are named") {
+TEST_CASE("a model and an optimizer that differ are named") {
   const auto said = [](auto make) {
     std::vector<std::string> all(2);
     try {

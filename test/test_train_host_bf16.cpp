@@ -1,7 +1,7 @@
 // NEEDS: host
 // TIMEOUT: 300
-// Trainings in bf16 on processors, emulated where these have no instructions for it: losses beside those in
-// f32, the same bits in every run and on all ranks, checkpoints, ranks of two precisions.
+// Trainings in bf16 on the CPU, emulated on processors without bf16 instructions: losses compared with those
+// in f32, the same bits in every run and on all ranks, checkpoints, ranks with two precisions.
 #include <array>
 #include <cmath>
 #include <exception>
@@ -36,7 +36,7 @@ using Images = models::ResNet<image, classes, models::ResidualBlock::basic, mode
 constexpr int length = 12, vocabulary = 40;
 using Tokens = models::Gpt2<2, 32, 2, length, vocabulary, length, 0>;
 
-/// Rows that count in steps of one to three from somewhere: learnable, as the second token says the step.
+/// Rows that count up by one, two or three; learnable, because the second token reveals the step.
 class Counting {
  public:
   std::size_t size() const { return 64; }
@@ -94,7 +94,7 @@ Left fit(const data::DatasetRef& set, int ranks, std::int64_t steps,
   return left;
 }
 
-/// How far the losses of two runs lie apart on average, and how far they fall, in units of the first.
+/// Checks that losses fall, and that those in bf16 are near those in f32 on average, relative to the first.
 template <class Model>
 void compare_losses(const data::DatasetRef& set) {
   constexpr std::int64_t steps = 30;
@@ -127,12 +127,12 @@ TEST_CASE("in bf16 two runs give the same bits, and two ranks the same parameter
   CHECK(alone.ranks == fit<Tokens, bf16>(set, 1, steps).ranks);
   CHECK(two.ranks == fit<Tokens, bf16>(set, 2, steps).ranks);
   CHECK(two.ranks[0] == two.ranks[1]);
-  // Ranks share the batch out, and no sum over rows is rounded to bf16.
+  // Ranks divide the batch, and no sum over rows is rounded to bf16.
   for (std::size_t i = 0; i < steps; ++i)
     CHECK(two.losses[i] == doctest::Approx(alone.losses[i]).epsilon(1e-3));
 }
 
-TEST_CASE("a run in bf16 goes on from a checkpoint with the same bits") {
+TEST_CASE("a run in bf16 resumes from a checkpoint with the same bits") {
   if (!can_emulate()) SKIP(lacking);
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / concat("convoy-bf16-", static_cast<int>(getpid()));
@@ -145,7 +145,7 @@ TEST_CASE("a run in bf16 goes on from a checkpoint with the same bits") {
   fs::remove_all(folder);
 }
 
-TEST_CASE("ranks of two precisions are told that they are") {
+TEST_CASE("ranks with two precisions are refused") {
   if (!can_emulate()) SKIP(lacking);
   const auto open = [](const Threads& endpoint) {
     if (endpoint.rank() == 0)

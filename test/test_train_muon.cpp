@@ -1,6 +1,6 @@
 // NEEDS: host
-// Trainers by Muon: which parameters are matrices, the same updates whatever order an Exec stores them in,
-// however many ranks exchange gradients and whoever updates; and the spaces that are refused.
+// Trainers with Muon: which parameters are matrices, the same updates with every storage order of an Exec,
+// number of ranks and exchange policy, and the spaces that are refused.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,7 +52,7 @@ std::vector<std::string> matrices_of(const Plan& plan) {
 
 }  // namespace
 
-TEST_CASE("weights are matrices, but neither embeddings nor what a loss reads") {
+TEST_CASE("weights are matrices, except for embeddings and a weight whose product a loss reads") {
   CHECK(matrices_of(plan_of<Wide>) == std::vector<std::string>{"first.weight", "second.weight",
                                                                "third.weight", "fourth.weight",
                                                                "hidden.weight"});
@@ -72,7 +72,7 @@ TEST_CASE("matrices are updated alike in every order in which an Exec stores the
   CHECK(largest_difference(by_element, reference) > 5e-3f);
 }
 
-TEST_CASE("ranks make the updates that one makes alone") {
+TEST_CASE("several ranks make the same updates as one") {
   const auto alone = trained<exec::Reference<f32>>(1, "ring");
   for (const char* policy : {"ring", "reproducible", "tree", "sharded", "ps"}) {
     if (sanitized && policy != std::string_view("tree") && policy != std::string_view("sharded")) continue;
@@ -81,13 +81,13 @@ TEST_CASE("ranks make the updates that one makes alone") {
   CHECK(largest_difference(trained<exec::Reference<f32>>(1, "sharded"), alone) < 2e-4f);
 }
 
-TEST_CASE("ranks that share out matrices find each in the order in which an Exec stores it") {
+TEST_CASE("ranks that divide matrices update each in the order in which an Exec stores it") {
   const auto reference = trained<exec::Reference<f32>>(1, "ring");
   for (const char* policy : {"sharded", "ps"})
     CHECK(largest_difference(trained<exec::Host<f32>>(2, policy, {.threads = 1}), reference) < 2e-4f);
 }
 
-TEST_CASE("memory where nobody multiplies is refused") {
+TEST_CASE("a space without matrix products is refused") {
   using Far = Trainer<Wide, optim::Any, comm::Staged<comm::Any, Remote>, RemoteExec>;
   Threads::World(1).run([&](const Threads& endpoint) {
     std::string said = "nothing was refused";

@@ -1,5 +1,4 @@
-// The norm of the gradient in the reports of steps: where something looks at it, and right; else there is
-// none.
+// The gradient norm in the reports of steps: correct if something computes it, and absent if nothing does.
 #include <cmath>
 #include <optional>
 #include <string>
@@ -64,7 +63,7 @@ TEST_CASE("a step reports the norm of the gradient before clipping") {
   CHECK(norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-9));
 }
 
-TEST_CASE("the norm does not depend on how ranks share out the updates, and measuring changes nothing") {
+TEST_CASE("the norm does not depend on how ranks divide the updates, and measuring changes nothing") {
   const optim::Any::Options rule = optim::Sgd::Options{.lr = 0.05f};
   const optim::Guard measure{.measure = true};
   const Run alone = run(1, "ring", rule, measure);
@@ -79,22 +78,22 @@ TEST_CASE("the norm does not depend on how ranks share out the updates, and meas
   }
 }
 
-TEST_CASE("rules that look at norms of gradients tell the whole one as well") {
+TEST_CASE("rules that use norms of tensors' gradients report the norm of the whole gradient too") {
   const auto told = [](const char* policy, const optim::Any::Options& rule, const optim::Guard& guard) {
     return run(2, policy, rule, guard).norms[3].has_value();
   };
   const optim::Lars::Options lars{.lr = 0.01f};
   const optim::Lamb::Options lamb{.lr = 0.01f};
   CHECK(told("ring", lars, {}));
-  CHECK(!told("ring", lamb, {}));  // goes by norms of directions
+  CHECK(!told("ring", lamb, {}));  // uses norms of directions
   CHECK(told("ring", lamb, {.measure = true}));
-  CHECK(!told("ps", lars, {.measure = true}));  // the server's alone to know
+  CHECK(!told("ps", lars, {.measure = true}));  // only the server knows it
   CHECK(run(2, "sharded", lars, {}).norms[0].value() ==
         doctest::Approx(run(2, "ring", optim::Sgd::Options{}, {.measure = true}).norms[0].value())
             .epsilon(1e-5));
 }
 
-TEST_CASE("what needs the whole gradient is refused where its exchange cannot have it") {
+TEST_CASE("a rule or guard that needs the whole gradient is refused if the exchange cannot provide it") {
   const auto refusal = [](const char* policy, const optim::Any::Options& rule, const optim::Guard& guard) {
     try {
       run(1, policy, rule, guard);

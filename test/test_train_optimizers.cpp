@@ -1,7 +1,7 @@
 // SANITIZE: none
 // TIMEOUT: 300
-// Trainers whose optimizer goes by norms of tensors: over every way in which ranks share out updates, on the
-// host and where the host may touch no arena; and what is refused.
+// Trainers whose optimizer uses norms of tensors: with every way to divide updates among ranks, on the host
+// and in memory that the host cannot touch; and what is refused.
 #include <functional>
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ using transport::Threads;
 
 namespace {
 
-/// Taps that meet nothing but padding, and a bucket for each layer.
+/// Taps that only meet padding, and a bucket for each layer.
 struct Cut : Dead {
   static constexpr BucketOptions buckets{.first = 64, .others = 64};
 };
@@ -68,7 +68,7 @@ void check(const typename Rule::Options& options, int ranks, const Policy& polic
 
 }  // namespace
 
-TEST_CASE("norms of tensors do not depend on how ranks share out the updates") {
+TEST_CASE("norms of tensors do not depend on how ranks divide the updates") {
   const auto both = [](int ranks, const Policy& policy, float decay) {
     check<Near, optim::Lars>({.weight_decay = decay}, ranks, policy);
     check<Near, optim::Lamb>({.lr = 0.01f, .weight_decay = decay}, ranks, policy);
@@ -79,12 +79,12 @@ TEST_CASE("norms of tensors do not depend on how ranks share out the updates") {
   both(4, named("ps", {.servers_beside = true}), 0);
 }
 
-TEST_CASE("nor on the space in which they are made") {
+TEST_CASE("norms of tensors do not depend on the space in which they are computed") {
   check<Far, optim::Lamb>({.lr = 0.01f, .weight_decay = 0.1f}, 3, named("sharded"));
   check<Far, optim::Lamb>({.lr = 0.01f, .weight_decay = 0}, 3, named("ps", {.servers = 2}));
 }
 
-TEST_CASE("what only servers know is not what workers decay by") {
+TEST_CASE("an optimizer is refused if only servers know at which rate dead taps decay") {
   const auto refused = [](const optim::Any::Options& options) -> std::string {
     try {
       trained<Near>(1, named("ps"), {.batch = 12, .optimizer = options});

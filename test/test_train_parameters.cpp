@@ -1,4 +1,4 @@
-// Parameters by name, a loop of one's own, and the state of a training, visited by name in canonical form.
+// Parameters by name, a user's own loop, and the state of a training, visited by name in canonical form.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -37,7 +37,7 @@ struct Dropping {
   }
 };
 
-/// Keeps what it sees; or, with `restore`, hands it back.
+/// Keeps the state that it visits or, with `restore`, writes it back.
 struct Keeper {
   std::map<std::string, std::vector<float>> tensors;
   std::map<std::string, std::int64_t> counters;
@@ -60,7 +60,7 @@ struct Keeper {
   }
 };
 
-/// A batch of the blobs, as an exec takes it.
+/// A batch of the blobs, in the form that an Exec takes.
 struct Rows {
   explicit Rows(std::size_t count, std::size_t from = 0) {
     const Blobs blobs(64);
@@ -81,8 +81,8 @@ struct Rows {
   int rows = 0;
 };
 
-/// What dropout leaves of each row of ones in two passes of a step: of all ranks' rows in the first, then in
-/// the second. `rows` are those of each rank.
+/// The outputs of dropout for rows of ones in two passes of a step: those of all ranks' rows in the first
+/// pass, then in the second. `rows` has the number of rows of each rank.
 template <class Comm>
 std::vector<std::vector<float>> drawn(int batch, const std::vector<int>& rows, const auto&... of_comm) {
   const int all = std::accumulate(rows.begin(), rows.end(), 0);
@@ -122,7 +122,7 @@ TEST_CASE("parameters are read and written by their PyTorch names") {
   CHECK_THROWS_AS(weight.write(std::vector<float>(3)), ConfigError);
 }
 
-TEST_CASE("a loop of one's own makes the steps that step(batch) makes") {
+TEST_CASE("a user's own loop makes the same steps as step(batch)") {
   const Rows batch(8);
   Alone own{{.batch = 8}}, whole{{.batch = 8}};
   for (int step = 0; step < 3; ++step) {
@@ -152,7 +152,7 @@ TEST_CASE("gradients of several backward passes add up, and may be read and chan
   const auto one = once.parameters()["linear.0.weight"].gradient(),
              two = twice.parameters()["linear.0.weight"].gradient();
   for (std::size_t i = 0; i < one.size(); ++i) CHECK(two[i] == doctest::Approx(2 * one[i]).epsilon(1e-4));
-  // A gradient of zero leaves Adam's first step without an update.
+  // With a gradient of zero, Adam's first step does not change the parameter.
   const auto before = once.parameters()["linear.0.weight"].values();
   once.parameters()["linear.0.weight"].write_gradient(std::vector<float>(one.size()));
   const auto report = once.step();
@@ -160,7 +160,7 @@ TEST_CASE("gradients of several backward passes add up, and may be read and chan
   CHECK(report.loss == doctest::Approx(twice.step().loss));
 }
 
-TEST_CASE("each pass of a step drops elements of its own, and each step, on all ranks") {
+TEST_CASE("dropout differs in each pass, each step and on each rank") {
   const Rows batch(4);
   std::vector<std::vector<float>> seen;
   std::mutex mutex;
@@ -183,19 +183,19 @@ TEST_CASE("each pass of a step drops elements of its own, and each step, on all 
   CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
 }
 
-TEST_CASE("ranks draw for rows of their own, and as one rank does where each has its part of a step") {
+TEST_CASE("ranks draw dropout for their own rows, as one rank does if each has its share of a step") {
   using Ring = comm::Ring<Threads>;
   const auto alone = drawn<Ring>(12, {12});
   CHECK(drawn<Ring>(4, {4, 4, 4}) == alone);
   CHECK(drawn<comm::Weighted<Ring>>(4, {6, 3, 3}, comm::WeightedOptions{{2, 1, 1}}) == alone);
-  // The part of rank 1 is 4 rows, those of the others are not what they have.
+  // The shares are 4 rows each: rank 1 has as many, the others have not. All drawn rows still differ.
   auto uneven = drawn<Ring>(6, {6, 4, 2});
   REQUIRE(uneven.size() == 24);
   std::sort(uneven.begin(), uneven.end());
   CHECK(std::adjacent_find(uneven.begin(), uneven.end()) == uneven.end());
 }
 
-TEST_CASE("state is visited by name, and a training that gets it goes on with the same bits") {
+TEST_CASE("state is visited by name, and a training that gets it resumes with the same bits") {
   const Rows first(8), second(8, 8);
   Alone trained{{.batch = 8}};
   trained.step(first.view());
@@ -214,7 +214,7 @@ TEST_CASE("state is visited by name, and a training that gets it goes on with th
     CHECK(trained.parameters()[p].values() == resumed.parameters()[p].values());
 }
 
-TEST_CASE("state that ranks share out is gathered to what one rank has, and put back into shards") {
+TEST_CASE("sharded state is gathered to the state of one rank, and put back into shards") {
   for (const int ranks : {2, 3}) {
     Threads::World world(ranks);
     world.run([&](Threads endpoint) {
@@ -236,7 +236,7 @@ TEST_CASE("state that ranks share out is gathered to what one rank has, and put 
   }
 }
 
-TEST_CASE_TEMPLATE("what a codec left out is state of the rank that left it out", Codec, comm::codec::Bf16,
+TEST_CASE_TEMPLATE("what a codec left out is part of its rank's state", Codec, comm::codec::Bf16,
                    comm::codec::Int8, comm::codec::TopK, comm::codec::PowerSgd) {
   using Encoded =
       Trainer<Normed, optim::Adam, comm::Compressed<comm::Ring<Threads>, Codec>, Reference<float>>;
@@ -260,7 +260,7 @@ TEST_CASE_TEMPLATE("what a codec left out is state of the rank that left it out"
     CHECK(std::count(left_out.begin(), left_out.end(), 0.0f) < static_cast<std::ptrdiff_t>(left_out.size()));
     CHECK(keeper.counters.at(own + "steps") == 3);
 
-    // With it the training goes on as it would have; with all but it, otherwise.
+    // A resumed training has the same bits with what was left out, and others without.
     keeper.restore = true;
     const auto resumed = make(), forgetful = make();
     resumed->visit_state(keeper, train::Visit::write);
@@ -282,7 +282,7 @@ TEST_CASE_TEMPLATE("what a codec left out is state of the rank that left it out"
   });
 }
 
-TEST_CASE("a server's counts of its updates are state, by which an optimizer corrects its first steps") {
+TEST_CASE("a server's counts of updates are state, because an optimizer corrects its first steps by them") {
   using Served = Trainer<Normed, optim::Adam, comm::ParameterServer<Threads>, Reference<float>>;
   Threads::World(2).run([&](Threads endpoint) {
     const Blobs blobs(64);

@@ -1,7 +1,7 @@
 // SANITIZE: address thread
 // TIMEOUT: 300
-// Training where the host may touch no arena and all work is late, over every policy of the host: the bits
-// are those of exec::Reference.
+// Training in memory that the host cannot touch, with work that runs late, over every policy of the host: the
+// bits are those of exec::Reference.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -27,7 +27,7 @@ using remote_test::RemoteExec;
 
 namespace {
 
-/// Batch statistics, taps that meet nothing but padding, and a bucket for each layer.
+/// Batch statistics, taps that only meet padding, and a bucket for each layer.
 struct Mixed {
   static constexpr BucketOptions buckets{.first = 64, .others = 64};
   static constexpr void define(auto& g) {
@@ -40,7 +40,7 @@ struct Mixed {
   }
 };
 
-/// All that a training leaves and has told on one rank.
+/// The results and reports of a training on one rank.
 struct Trace {
   std::vector<float> parameters, statistics, predicted;
   std::vector<double> losses, accuracies, norms;
@@ -186,7 +186,7 @@ TEST_CASE("all-reduces of the host under a remote exec") {
   compare("background", {2, 3}, named("ring", {.background = true}));
 }
 
-TEST_CASE("updates shared out among ranks under a remote exec") {
+TEST_CASE("updates divided among ranks under a remote exec") {
   compare("sharded", {1, 2, 3}, of<comm::Sharded<Ring>>());
   compare("sharded reproducible", {3}, of<comm::Sharded<comm::Reproducible<Ring>>>());
   compare("sharded in the background", {2}, [](const transport::Threads& endpoint) {
@@ -206,7 +206,7 @@ TEST_CASE("parameter servers whose optimizer is in the remote space") {
   compare("two servers", {2, 3}, named("ps", {.servers = 2}));
   compare("a server beside", {2, 3}, named("ps", {.servers_beside = true}));
   compare("two servers beside", {3}, named("ps", {.servers = 2, .servers_beside = true}));
-  // Alone nobody is stale.
+  // One worker alone is never stale.
   compare("asynchronous", 1, named("ps-async"), {});
 }
 
@@ -234,7 +234,7 @@ TEST_CASE("asynchronous servers leave all workers with the same parameters, whic
   CHECK(all[0] == all[2]);
 }
 
-TEST_CASE("a step that is skipped changes nothing, in a loop of the user's own") {
+TEST_CASE("a skipped step changes nothing in a user's own loop") {
   const auto run = [&]<class T>(int ranks, const auto& policy) {
     std::vector<Trace> all(static_cast<std::size_t>(ranks));
     transport::Threads::World(ranks).run([&](const transport::Threads& endpoint) {
@@ -272,7 +272,7 @@ TEST_CASE("a step that is skipped changes nothing, in a loop of the user's own")
                                  named("ring", {.codec = "topk", .topk = {.warm_up_steps = 0}})})
       CHECK(run.template operator()<Near<Bucketed>>(ranks, policy) ==
             run.template operator()<Far<Bucketed>>(ranks, policy));
-    // A policy by type takes its own arguments.
+    // A policy that is chosen by type takes its own arguments.
     using ByType = Trainer<Bucketed, optim::Adam, comm::Staged<Ring, Remote>, RemoteExec>;
     const auto itself = [](const transport::Threads& endpoint) { return endpoint; };
     CHECK(run.template operator()<ByType>(ranks, itself) ==
@@ -280,7 +280,7 @@ TEST_CASE("a step that is skipped changes nothing, in a loop of the user's own")
   }
 }
 
-TEST_CASE("a callback ends a fit as many steps late as results are, on all ranks alike") {
+TEST_CASE("a callback ends a fit later by the delay of results, at the same step on all ranks") {
   const Blobs training(200);
   transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
     Far<Plain> trainer{{.batch = 10}, comm::Any(Ring(endpoint))};
@@ -296,14 +296,14 @@ TEST_CASE("a callback ends a fit as many steps late as results are, on all ranks
                                                    },
                                                .log = nullptr});
     CHECK(called.stopped == train::StopReason::callback);
-    // Step 4 is reported in step 6, what rank 1 says then travels in step 7 and is known in step 9.
+    // Step 4 is reported in step 6. Rank 1's answer is exchanged in step 7 and known in step 9.
     CHECK(called.steps == 10);
     REQUIRE(told.size() == 10);
     for (std::size_t i = 0; i < told.size(); ++i) CHECK(told[i] == static_cast<std::int64_t>(i));
   });
 }
 
-TEST_CASE("early stop, a loss that is not a number and a label that is none reach every rank") {
+TEST_CASE("early stop and a loss that is not a number reach every rank") {
   const Blobs training(200), test(50, 8), poisoned(80, 7, 33);
   std::atomic<int> told = 0;
   std::array<std::string, 2> sentences;
@@ -326,7 +326,7 @@ TEST_CASE("early stop, a loss that is not a number and a label that is none reac
   CHECK(sentences[0].starts_with("rank "));
 }
 
-TEST_CASE("a staged exchange refuses what it cannot do, and waits no longer than it should") {
+TEST_CASE("a staged exchange refuses invalid calls, and waits no longer than its deadline") {
   transport::Threads::World(1).run([&](const transport::Threads& endpoint) {
     Remote space;
     memory::Array<float, Remote> gradients(space, 64), parameters(space, 64);

@@ -17,7 +17,7 @@ namespace {
 template <class Model>
 using ReplayTrainer = Trainer<Model, optim::Sgd, comm::Ring<transport::Threads>, exec::Replay>;
 
-/// A batch of `rows` in so many seconds.
+/// A profile in which a batch of `rows` rows takes `seconds`.
 graph::Profile batch_in(const Plan& plan, int rows, double seconds) {
   return graph::spread(plan, rows, rows / seconds);
 }
@@ -72,7 +72,7 @@ TEST_CASE("a plan that is known at run time is replayed, and shares go by the re
     const auto report = trainer.fit(blobs, {.steps = 3, .log = nullptr});
     CHECK(report.samples == 3 * 24);
     CHECK(!trainer.evaluate(blobs).accuracy);
-    // The profile's seconds stand for the update, so that nothing changed the parameters.
+    // Without `rule`, the profile's seconds replace the update, so that parameters do not change.
     const std::span<const float> now = trainer.exec().parameters();
     Net untrained{plan,
                   {.batch = 12, .exec = {.profile = batch_in(plan, 12, 0.03), .speed = speed}},

@@ -1,5 +1,5 @@
 // NEEDS: host
-// Servers among workers that compute with Host: what they write is not read any more.
+// Servers on the ranks of workers: a server writes parameters only after the backward that reads them.
 #include <doctest/doctest.h>
 
 #include "train_support.hpp"
@@ -8,8 +8,8 @@
 
 using namespace train_test;
 
-TEST_CASE_TEMPLATE("a server leaves the parameters of a layer alone until its backward is over", Exec,
-                   exec::Host<f32>, exec::Reference<f32>) {
+TEST_CASE_TEMPLATE("a server does not update the parameters of a layer before the layer's backward is over",
+                   Exec, exec::Host<f32>, exec::Reference<f32>) {
   const Blobs blobs(200);
   const auto trained = [&]<class Comm>(int ranks, int accumulate) {
     using Trained = Trainer<Bucketed, optim::Sgd, Comm, Exec>;

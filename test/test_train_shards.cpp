@@ -1,7 +1,7 @@
 // TIMEOUT: 300
 // SANITIZE: address thread
-// Ranks that share out the updates of an optimizer that takes whole matrices: the bits of ranks that update
-// all, the state divided by the ranks as evenly as the matrices allow, and checkpoints for any exchange.
+// Ranks that divide the updates of an optimizer of whole matrices: the bits of ranks that update all, state
+// divided among the ranks as evenly as the matrices allow, and checkpoints for any exchange.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -40,7 +40,7 @@ using Among = comm::ParameterServer<Threads, comm::Sync, servers>;
 template <int servers>
 using Beside = comm::ParameterServer<Threads, comm::Sync, servers, comm::Placement::beside>;
 
-// Matrices of several segments of an exchange, of each number of channels.
+// With either number of channels, some matrices are several segments of the exchange long.
 template <class Comm>
 using Made = Trainer<WideOf<sanitized ? 16 : 32>, optim::Muon, Comm, exec::Reference<f32>>;
 
@@ -89,14 +89,14 @@ std::vector<float> trained(const Run& run, std::vector<std::size_t>* bytes = nul
   return result;
 }
 
-/// A folder of its own for a test, gone at its end.
+/// A folder for one test, removed at its end.
 struct Folder {
   fs::path path = fs::temp_directory_path() / concat("convoy-shards-", static_cast<int>(getpid()));
   Folder() { fs::remove_all(path); }
   ~Folder() { fs::remove_all(path); }
 };
 
-/// The longest shard of Muon over the mean.
+/// The size of the longest shard with Muon, relative to the mean.
 template <class Model>
 double unevenness(int ranks) {
   const Plan& plan = plan_of<Model>;
@@ -114,7 +114,7 @@ double unevenness(int ranks) {
          std::accumulate(sizes.begin(), sizes.end(), 0.0);
 }
 
-/// A Comm that cuts its buckets as if nothing had to stay whole.
+/// A Comm that shards its buckets as if no matrix had to stay whole.
 struct Cuts : Sharded<Ring> {
   using Sharded<Ring>::Sharded;
   void open(const comm::Fingerprint& fingerprint, comm::Layout layout) {
@@ -125,12 +125,12 @@ struct Cuts : Sharded<Ring> {
 
 }  // namespace
 
-TEST_CASE("ranks that share out matrices make the bits of ranks that update all") {
+TEST_CASE("ranks that divide matrices give the bits of ranks that update all") {
   for (const auto& buckets : {std::optional<BucketOptions>{}, std::optional(few_buckets)}) {
     for (const int ranks : {2, 3, 4, 6}) {
       if (sanitized && ranks != 3) continue;
       CAPTURE(ranks);
-      // Far beyond any norm: servers and ranks do decide, and nothing is scaled.
+      // 1e9 is far above any norm: servers and ranks decide, but scale nothing.
       for (const float clip : {0.0f, 1e9f}) {
         if (sanitized && buckets.has_value() != (clip == 0)) continue;
         const Run run{.ranks = ranks, .buckets = buckets, .clip = clip};
@@ -147,7 +147,7 @@ TEST_CASE("ranks that share out matrices make the bits of ranks that update all"
   }
 }
 
-TEST_CASE("clipping goes by the norm of the whole gradient") {
+TEST_CASE("clipping uses the norm of the whole gradient") {
   const auto expected = trained<Ring>({.ranks = 3, .clip = 0.5f, .epochs = 2});
   CHECK(largest_difference(expected, trained<Ring>({.ranks = 3, .epochs = 2})) > 1e-3f);
   CHECK(largest_difference(trained<Sharded<Ring>>({.ranks = 3, .clip = 0.5f, .epochs = 2}), expected) <
@@ -156,8 +156,7 @@ TEST_CASE("clipping goes by the norm of the whole gradient") {
 }
 
 TEST_CASE("workers that do not wait for each other learn, too") {
-  // A rate at which the loss falls alike whoever arrives first: at Muon's 0.03 it jumps by more than it
-  // starts with.
+  // At this rate the loss falls alike in any order of arrival. At 0.03 it jumps by more than its first value.
   optim::Muon::Options slow = muon;
   slow.lr = 0.005f;
   Threads::World(2).run([&](const Threads& endpoint) {
@@ -167,10 +166,10 @@ TEST_CASE("workers that do not wait for each other learn, too") {
   });
 }
 
-TEST_CASE("the state of matrices is divided by the ranks") {
+TEST_CASE("the state of matrices is divided among the ranks") {
   std::vector<std::size_t> alone, bytes;
   trained<Ring>({.ranks = 1, .epochs = 1}, &alone);
-  std::size_t everywhere = 0;  // that of dead taps, which all ranks decay alike
+  std::size_t everywhere = 0;  // the state of dead taps, which every rank has
   for (const int ranks : {2, 3, 6}) {
     trained<Sharded<Ring>>({.ranks = ranks, .epochs = 1}, &bytes);
     const std::size_t sum = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
@@ -190,13 +189,13 @@ TEST_CASE("the shards of models are as even as their longest matrices allow") {
       CHECK(of(ranks) <= most[i]);
     }
   };
-  // At 8 ranks one convolution of ResNet-18 is 1.61 shards.
+  // At 8 ranks, one convolution of ResNet-18 is as long as 1.61 mean shards.
   check(unevenness<models::ResNet18<Image{3, 224, 224}, 1000>>, {1.002, 1.054, 1.66});
   check(unevenness<models::BertBase<>>, {1.0001, 1.0001, 1.0001});
   check(unevenness<models::Gpt2Small<>>, {1.0001, 1.0001, 1.0001});
 }
 
-TEST_CASE_TEMPLATE("a fit that was killed goes on with the same bits", Comm, Sharded<Ring>, Among<2>) {
+TEST_CASE_TEMPLATE("a killed fit resumes with the same bits", Comm, Sharded<Ring>, Among<2>) {
   const Folder folder;
   for (const float clip : {0.0f, 0.5f}) {
     if (sanitized && clip == 0) continue;
@@ -216,10 +215,10 @@ TEST_CASE_TEMPLATE("a fit that was killed goes on with the same bits", Comm, Sha
   }
 }
 
-TEST_CASE("what some ranks have of matrices is kept for others, and for worlds of other sizes") {
+TEST_CASE("divided state of matrices resumes with other exchanges, and in worlds of other sizes") {
   const Folder folder;
   const train::CheckpointOptions options{.directory = folder.path / "same", .every = 3, .resume = true};
-  // The sums of two workers have one order.
+  // With two workers, sums have only one order, so that all these exchanges give the same bits.
   CHECK_THROWS_AS(
       trained<Beside<2>>({.ranks = 4, .workers = 2, .epochs = 3, .killed_after = 5, .checkpoints = options}),
       Killed);

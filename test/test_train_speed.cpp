@@ -1,4 +1,4 @@
-// What the speed of a worker is measured on, and how many threads a rank takes.
+// The batch with which a worker's speed is measured, and the number of threads of a rank.
 #include <algorithm>
 #include <cstdlib>
 #include <span>
@@ -21,7 +21,7 @@ extern "C" int omp_get_max_threads(void);
 
 using namespace convoy;
 
-TEST_CASE("a batch to be timed is one that Execs take, of sequences as long as they may be") {
+TEST_CASE("a batch for timing is valid, and its sequences have the full length") {
   constexpr int rows = 3, length = 10, words = 30;
   const DynamicPlan plan([](graph::Builder& g) {
     models::define_transformer(g, {.layers = 1,
@@ -45,7 +45,7 @@ TEST_CASE("a batch to be timed is one that Execs take, of sequences as long as t
   CHECK(all(field(2, rows), 0));
 }
 
-TEST_CASE("what is not indexed by is random") {
+TEST_CASE("fields that are no indices are random") {
   const DynamicPlan plan([](graph::Builder& g) {
     auto x = g.linear(g.input("x", Shape{16}), {.features = 5});
     g.loss(g.cross_entropy(x, g.label("label", 5)));
@@ -56,7 +56,7 @@ TEST_CASE("what is not indexed by is random") {
   CHECK(static_cast<const i32*>(batch.view().fields[1])[1] == 0);
 }
 
-TEST_CASE("ranks share processors on one host, which has a name and a boot") {
+TEST_CASE("ranks share processors if their hosts have the same name and the same boot") {
   const HostIdentity here = identity_of_host();
   HostIdentity renamed = here, rebooted = here;
   renamed.name[0] ^= 1;
@@ -66,7 +66,7 @@ TEST_CASE("ranks share processors on one host, which has a name and a boot") {
   CHECK(train::place_of_this_rank(rebooted) != train::place_of_this_rank(here));
 }
 
-TEST_CASE("ranks that share processors share them out, unless OpenMP is told how many threads there are") {
+TEST_CASE("ranks that share processors divide them, unless OMP_NUM_THREADS is set") {
   transport::Threads::World(3).run([](const transport::Threads& endpoint) {
     comm::Ring<transport::Threads> comm(endpoint);
     if (train::ranks_here(comm) != 3) throw std::runtime_error("a rank of this process was not counted");

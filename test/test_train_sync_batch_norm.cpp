@@ -1,5 +1,5 @@
 // NEEDS: host
-// Batch norms by the rows of all ranks: what several ranks train is what one rank with all rows trains.
+// Batch norms over the rows of all ranks: several ranks train as one rank with all rows.
 #include <doctest/doctest.h>
 
 #include "train_support.hpp"
@@ -12,8 +12,8 @@ using namespace train_test;
 
 namespace {
 
-/// Batch norms behind convolutions and alone, with a residual, of channels that fill no block; each layer a
-/// bucket, so that ranks meet in batch norms while gradients are on their way.
+/// Batch norms after convolutions and alone, with a residual, with channels that fill no block. Each layer is
+/// a bucket, so that ranks meet in batch norms while gradients are being exchanged.
 struct Residual {
   static constexpr BucketOptions buckets{.first = 64, .others = 64};
   static constexpr void define(auto& g) {
@@ -61,7 +61,7 @@ Trained trained(int ranks, bool synchronised, int accumulate) {
   return result;
 }
 
-/// How far two trainings are apart, in parameters, running statistics and the losses of their steps.
+/// The largest difference of two trainings in parameters, running statistics and losses of steps.
 double apart(const Trained& a, const Trained& b) {
   if (a.losses.size() != b.losses.size()) return 1e30;
   double most = std::max(largest_difference(a.parameters, b.parameters),
@@ -113,7 +113,7 @@ TEST_CASE("sync_batch_norm: all threads of a rank take part") {
   CHECK(largest_difference(of_threads(1), of_threads(2)) < 1e-5f);
 }
 
-TEST_CASE("sync_batch_norm: a loop of the user's own goes by all ranks, too") {
+TEST_CASE("sync_batch_norm: a user's own loop uses the rows of all ranks, too") {
   const auto parameters_of = [&](int ranks, bool synchronised) {
     std::vector<float> result;
     transport::Threads::World(ranks).run([&](const transport::Threads& endpoint) {
@@ -145,7 +145,7 @@ TEST_CASE("sync_batch_norm: a loop of the user's own goes by all ranks, too") {
   CHECK(largest_difference(parameters_of(3, false), alone) > 1e-3f);
 }
 
-TEST_CASE("sync_batch_norm: what cannot be is refused in one sentence") {
+TEST_CASE("sync_batch_norm: invalid combinations are refused in one sentence") {
   using Ring = comm::Ring<transport::Threads>;
   const auto error_of = [](auto&& body) -> std::string {
     try {
@@ -163,7 +163,7 @@ TEST_CASE("sync_batch_norm: what cannot be is refused in one sentence") {
   CHECK(error_of([] { trained<exec::Replay, Ring>(1, true, 1); }) ==
         "trainer: batch norms of exec::replay use each rank's own rows alone; leave out sync_batch_norm, or "
         "choose another Exec");
-  // Four samples for three ranks of one row each: two steps of two.
+  // Four samples for three ranks of one row each make two steps of two rows.
   const Blobs four(4);
   CHECK(error_of([&] {
           const ByRing<exec::Host<f32>>::Config config{.batch = 1, .sync_batch_norm = true};

@@ -1,5 +1,5 @@
 // SANITIZE: address thread
-// Trainer: what ranks, batches, accumulation, callbacks and faults do to a training.
+// Trainer: the effects of ranks, batches, accumulation, callbacks and faults on a training.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -37,7 +37,7 @@ struct Level {
   static double measure(View<const float> x) { return std::accumulate(x.data, x.data + x.size(), 0.0); }
 };
 
-/// Classifies nothing.
+/// A model that classifies nothing.
 struct Regression {
   static constexpr void define(auto& g) {
     const auto x = g.linear(g.input("x", Shape{4}), {.features = 1});
@@ -88,7 +88,7 @@ TEST_CASE("two ranks with batch B train as one rank with batch 2B") {
                                                               {.steps = 20, .log = nullptr});
     CHECK(largest_difference(one, many) < 1e-5f);
   }
-  // The same without training differs, so the comparison can fail.
+  // After one step the parameters are others, so that the comparison can fail.
   const auto start =
       train_test::train<ThreadTrainer<Plain>>(1, config<Plain>(20), set, {.steps = 1, .log = nullptr});
   CHECK(largest_difference(one, start) > 1e-3f);
@@ -137,7 +137,7 @@ TEST_CASE("ranks with unequal shares train as one rank with the same global batc
     });
 }
 
-TEST_CASE("measured shares go by the speed of each rank, and train as one rank") {
+TEST_CASE("ranks with shares by measured speed train as one rank") {
   const Blobs blobs(120);
   const data::DatasetRef set(&blobs);
   const auto one =
@@ -215,7 +215,7 @@ TEST_CASE("training learns, and evaluate, predict and fit agree on how much") {
     });
 }
 
-TEST_CASE("taps that never meet the input decay as PyTorch decays them, and nothing else happens to them") {
+TEST_CASE("taps that never meet the input decay as in PyTorch, and do not change otherwise") {
   const Blobs blobs(60);
   transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
     auto settings = config<Dead>(10);
@@ -238,7 +238,7 @@ TEST_CASE("taps that never meet the input decay as PyTorch decays them, and noth
         CHECK(after[i] == doctest::Approx(p).epsilon(1e-5));
     }
   });
-  // Without decay they hold still, and no state is kept for them.
+  // Without weight decay, dead taps do not change and have no state.
   ThreadTrainer<Dead> trainer{{.batch = 10, .optimizer = {.lr = 0.05f}}};
   CHECK(trainer.optimizer_state_bytes() == static_cast<std::size_t>(trainer.plan.sizes.exchanged) * 4);
 }
@@ -296,7 +296,7 @@ TEST_CASE("callbacks, early stop and a number of steps end a fit on all ranks to
     ThreadTrainer<Plain> trainer{config<Plain>(10), endpoint};
     CHECK(trainer.fit(training, {.epochs = 9, .steps = 13, .log = nullptr}).steps == 13);
 
-    // Only rank 1 asks; both end after the step that follows.
+    // Only rank 1 asks for the end; both ranks end after the next step.
     const auto called = trainer.fit(training, {.epochs = 9,
                                                .on_step =
                                                    [&](const train::StepReport& report) {
@@ -323,14 +323,14 @@ TEST_CASE("callbacks, early stop and a number of steps end a fit on all ranks to
     CHECK(early.stopped == train::StopReason::early_stop);
     CHECK(early.epochs.back().test.accuracy >= 0.5);
   });
-  // A learning rate of zero never improves.
+  // With a learning rate of zero, no epoch improves the model.
   ThreadTrainer<Plain> still{{.batch = 10, .optimizer = {.lr = 0}}};
   const auto waited =
       still.fit(training, {.epochs = 30, .validate = &test, .early_stop = {.patience = 3}, .log = nullptr});
   CHECK(waited.epochs.size() == 4);
 }
 
-TEST_CASE("what a fit could only go by later is refused before its first step") {
+TEST_CASE("options that a fit would only need later are checked before its first step") {
   const Blobs training(40), empty(0);
   ThreadTrainer<Plain> trainer{config<Plain>(10)};
   const auto refuses = [&](const train::FitOptions& options, const char* sentence) {
@@ -351,7 +351,7 @@ TEST_CASE("what a fit could only go by later is refused before its first step") 
   CHECK(trainer.steps_done() == 0);
 }
 
-TEST_CASE("the published lines are what the log prints") {
+TEST_CASE("the log prints lines in the published format") {
   const Blobs training(60), test(20, 8);
   std::ostringstream log;
   ThreadTrainer<Plain> trainer{config<Plain>(10)};
@@ -426,13 +426,13 @@ TEST_CASE("buckets are exchanged while backward goes on, as the timeline shows")
     REQUIRE(final.size() == 2);
     for (std::size_t step = 0; step < 2; ++step) {
       CHECK(backward[step].begin < first[step].begin);
-      CHECK(first[step].begin < final[step].begin);  // what lies between them was computed meanwhile
+      CHECK(first[step].begin < final[step].begin);  // backward computed between them
       CHECK(final[step].begin < backward[step].end);
     }
   });
 }
 
-TEST_CASE("an exchange alone is measured without a trace in the training") {
+TEST_CASE("measuring the exchange alone does not affect the training") {
   const Blobs training(80);
   const data::DatasetRef set(&training);
   const auto plain =
@@ -456,7 +456,7 @@ TEST_CASE("an exchange alone is measured without a trace in the training") {
   CHECK(train::hidden(0, 4, 0) == 0);
 }
 
-TEST_CASE("what does not fit is refused in one sentence") {
+TEST_CASE("invalid options and data sets are refused in one sentence") {
   const Blobs blobs(30);
   using T = ThreadTrainer<Plain>;
   CHECK_THROWS_WITH_AS((T{{.batch = 0}}), "trainer: the batch must be at least 1, not 0", ConfigError);
@@ -484,7 +484,7 @@ TEST_CASE("what does not fit is refused in one sentence") {
       ConfigError);
 }
 
-TEST_CASE("a label that is none is refused by the rank that meets it") {
+TEST_CASE("an invalid label is refused by the rank that reads it") {
   std::vector<float> images(3 * 64);
   const std::vector<i32> labels{0, 4, 5};
   const void* const fields[] = {images.data(), labels.data()};
@@ -504,7 +504,7 @@ TEST_CASE("a label that is none is refused by the rank that meets it") {
   CHECK(told[0].find("rank 1") != std::string::npos);
 }
 
-TEST_CASE("ranks that were started differently say which field differs") {
+TEST_CASE("ranks with different configurations say which field differs") {
   std::atomic<int> told = 0;
   auto run = [&] {
     transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
@@ -548,7 +548,7 @@ TEST_CASE("a sharded optimizer holds its share of the state and trains to the un
     const auto [sharded, all_sharded, most_sharded] = trained.operator()<comm::Sharded<Ring>>(ranks);
     CHECK(plain == sharded);
     CHECK(all_plain == static_cast<std::size_t>(ranks) * most_plain);
-    CHECK(all_sharded == most_plain);  // one copy among all
+    CHECK(all_sharded == most_plain);  // one copy among all ranks
     const double share = static_cast<double>(most_sharded) * ranks / static_cast<double>(most_plain);
     CHECK(share < 1.5);  // blocks are cut at cache lines, and the model is small
     const auto [ordered, all_ordered, most_ordered] = trained.operator()<comm::Reproducible<Ring>>(ranks);

@@ -1,5 +1,5 @@
-// What is left unfinished: a step of a loop of one's own that nobody ended, a fit that an exception ended,
-// and an evaluation in the middle of either.
+// Unfinished work: a step of a user's own loop that was not completed, a fit that an exception ended, and an
+// evaluation in the middle of either.
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -21,7 +21,7 @@ namespace {
 using Near = Trainer<Bucketed, optim::Adam, comm::None, exec::Reference<f32>>;
 using Far = Trainer<Bucketed, optim::Adam, comm::AnyIn<remote_test::Remote>, remote_test::RemoteExec>;
 
-/// How many labels count is known once a batch was read.
+/// The number of labels that count is known only after a batch was read.
 struct Counting {
   static constexpr void define(auto& g) {
     const auto x = g.linear(g.flatten(g.input("image", image)), {.features = classes});
@@ -36,7 +36,7 @@ struct GaveUp : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The blobs, of which a reader gives up at one read.
+/// Blobs that throw at read number `at`, counting from 1; 0: never.
 class Failing : public Blobs {
  public:
   explicit Failing(int at) : Blobs(50), at_(at) {}
@@ -65,7 +65,7 @@ typename T::Config config(int accumulate) {
   return {.batch = 5, .accumulate = accumulate, .optimizer = {.lr = 0.02f}, .guard = {.max_norm = 1}};
 }
 
-/// What a fit of so many steps reports, and the parameters after it.
+/// The reports of a fit of `steps` steps, and the parameters after it.
 template <class T>
 std::vector<double> fitted(T& trainer, std::int64_t steps, bool evaluates = false) {
   std::vector<double> all;
@@ -89,7 +89,7 @@ std::vector<double> fitted(T& trainer, std::int64_t steps, bool evaluates = fals
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a step that nobody ended leaves nothing behind", T, Near, Far) {
+TEST_CASE_TEMPLATE("a step that was not completed has no effect", T, Near, Far) {
   const Batch first(0), second(20);
   T whole{{.batch = 10, .guard = {.max_norm = 1}}}, left{{.batch = 10, .guard = {.max_norm = 1}}};
   left.forward(second.view());
@@ -114,7 +114,7 @@ TEST_CASE_TEMPLATE("a fit that an exception ended is as if it had never begun it
     }
 }
 
-TEST_CASE("a data set that fails where labels are counted ahead fails between two steps") {
+TEST_CASE("a data set that fails while labels are counted ahead ends a fit between two steps") {
   using Counted = Trainer<Counting, optim::Adam, comm::Ring<Threads>, exec::Reference<f32>>;
   for (const int read : {1, 9, 14, 23, 41}) {
     CAPTURE(read);
@@ -135,7 +135,7 @@ TEST_CASE_TEMPLATE("a fit that a callback ended leaves no reports to the next on
   CHECK(fitted(ended, 5) == fitted(whole, 5));
 }
 
-TEST_CASE_TEMPLATE("an evaluation in the middle of a step or a fit measures itself alone", T, Near, Far) {
+TEST_CASE_TEMPLATE("an evaluation in the middle of a step or a fit does not affect it", T, Near, Far) {
   const Batch first(0), second(20);
   T plain{{.batch = 10, .guard = {.max_norm = 1}}}, between{{.batch = 10, .guard = {.max_norm = 1}}};
   const double before = plain.evaluate(testing).loss;

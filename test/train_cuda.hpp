@@ -249,7 +249,7 @@ TEST_CASE("cuda: ranks exchange through host memory") {
   }
 }
 
-TEST_CASE("cuda: batch norms go by the rows of all ranks") {
+TEST_CASE("cuda: batch norms use the rows of all ranks") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   using namespace train_cuda;
   using Staged = comm::Staged<Ring, memory::Device>;

@@ -84,7 +84,7 @@ TEST_CASE("cuda: a fit from a resident set has the bits of one that the host rea
   }
 }
 
-TEST_CASE("cuda: resident sets are read once, that which is validated on too") {
+TEST_CASE("cuda: resident sets are read once, the one for validation too") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   using namespace train_resident;
   const Counted training(67), test(19, 8);
@@ -95,7 +95,7 @@ TEST_CASE("cuda: resident sets are read once, that which is validated on too") {
   CHECK(test.reads == 19);
 }
 
-TEST_CASE("a fit from a resident set is refused where it cannot be") {
+TEST_CASE("a resident set is refused by an Exec of the host, and with a label that the model does not have") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   using namespace train_resident;
   const Blobs blobs(67);
@@ -112,7 +112,7 @@ TEST_CASE("a fit from a resident set is refused where it cannot be") {
                        "exec: the label 'label' of row 33 is 5, expected 0 to 4", ExecError);
 }
 
-TEST_CASE_TEMPLATE("cuda: steps that are enqueued together leave and tell what they do one by one", P,
+TEST_CASE_TEMPLATE("cuda: steps that are enqueued together have the results and reports of single steps", P,
                    convoy::f32, convoy::f16) {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   using namespace train_resident;
@@ -131,7 +131,7 @@ TEST_CASE_TEMPLATE("cuda: steps that are enqueued together leave and tell what t
   CHECK(fitted<Exec, optim::Muon>(set, {}, true, 3) == fitted<Exec, optim::Muon>(set, {}, false));
 }
 
-TEST_CASE("cuda: steps that were kept back are made before anybody sees what they change") {
+TEST_CASE("cuda: steps that were held back run before anything that they change is read") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   using namespace train_resident;
   const data::ImageSet set = blobs_of_bytes(67);
