@@ -1,5 +1,5 @@
 // EXPECT: comm::Any holds exchanges of arenas in host memory, and comm::AnyIn<Space> those of arenas in that
-// space
+// EXPECT: those of arenas in that space
 #include <convoy/comm/policy/any.hpp>
 
 using namespace convoy;

@@ -1,5 +1,5 @@
 // EXPECT: this is no codec: it needs name, travel, fields, warm_up\(\), check\(\) and what codec/codec.hpp
-// lists
+// EXPECT: what codec/codec\.hpp lists for its way
 #include <vector>
 
 #include <convoy/comm/policy/compressed.hpp>

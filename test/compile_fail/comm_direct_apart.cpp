@@ -1,5 +1,5 @@
 // EXPECT: this algorithm needs ranks that see each other's memory, as those of transport::Threads and
-// transport::Shm do
+// EXPECT: transport::Threads and transport::Shm do
 #include <convoy/comm/policy/all_reduce.hpp>
 
 struct Remote : convoy::transport::Threads {

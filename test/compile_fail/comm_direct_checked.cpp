@@ -1,5 +1,5 @@
 // EXPECT: transport::Checked cannot check memory that its receivers store to; use a schedule of messages,
-// such as schedule::Ring
+// EXPECT: a schedule of messages, such as schedule::Ring
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/transport/checked.hpp>
 

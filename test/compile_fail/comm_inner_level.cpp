@@ -1,5 +1,5 @@
 // EXPECT: given groups are for two levels over one transport, the inner one an all-reduce by messages that
-// names its two halves, such as Ring
+// EXPECT: by messages that names its two halves, such as Ring
 #include <convoy/comm/policy/all_reduce.hpp>
 
 using namespace convoy;

@@ -1,5 +1,5 @@
 // EXPECT: static.assert.*convoy: a custom operation or loss needs static void forward.* for T of float and of
-// double
+// EXPECT: for T of float and of double
 #include <convoy/graph/plan.hpp>
 
 using namespace convoy;

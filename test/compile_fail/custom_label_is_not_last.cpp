@@ -1,5 +1,5 @@
 // EXPECT: static.assert.*convoy: a custom operation or loss takes its values first, then its label, if any,
-// as the last input, then its
+// EXPECT: if any, as the last input, then its
 #include <convoy/graph/plan.hpp>
 
 using namespace convoy;

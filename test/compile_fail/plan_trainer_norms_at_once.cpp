@@ -1,5 +1,5 @@
 // EXPECT: this optimizer uses norms of whole tensors, but the servers of this Comm update with each
-// worker's
+// EXPECT: update with each worker's
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/data/digits.hpp>
 #include <convoy/exec/reference/reference.hpp>

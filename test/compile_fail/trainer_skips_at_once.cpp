@@ -1,5 +1,5 @@
 // EXPECT: this Exec's precision skips steps whose gradients overflow, but the servers of this Comm
-// update with
+// EXPECT: the servers of this Comm update with
 #include "../remote_exec.hpp"
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/comm/policy/staged.hpp>
