@@ -1,5 +1,5 @@
 // RANKS: 2 3
-// Rules that decide over the whole gradient, over MPI and shared memory: the bits of what is expected.
+// Rules that decide over the whole gradient, over MPI and shared memory: the expected bits.
 #include <algorithm>
 #include <vector>
 

@@ -95,7 +95,7 @@ TEST_CASE("native agrees with the ring to rounding, and trains") {
                        "native has no sum of bf16; use ring over mpi, or f32 or f64", ConfigError);
 }
 
-TEST_CASE("native refuses buckets that are none or were begun in this step") {
+TEST_CASE("native refuses buckets that do not exist or were begun in this step") {
   comm::Native native;
   std::vector<float> arena(10);
   const std::vector<Range> cuts{{0, 5}, {5, 10}};
@@ -150,7 +150,7 @@ TEST_CASE("a step allocates nothing") {
   }
 }
 
-TEST_CASE("ranks that differ are told who differs in what") {
+TEST_CASE("ranks that differ get an error with the rank and the field that differs") {
   comm::Any any = comm::make("ring", Mpi{}, small);
   std::vector<float> arena(10);
   const std::vector<Range> cuts{{0, 10}};
@@ -161,10 +161,10 @@ TEST_CASE("ranks that differ are told who differs in what") {
       concat("rank ", any.size() - 1, " differs from rank 0 in batch: 64 instead of 128").c_str(),
       ConfigError);
   any.open(comm::Fingerprint().add("model", "resnet18"),
-           {arena, arena, cuts});  // and the exchange is still good
+           {arena, arena, cuts});  // the exchange can still be opened
 }
 
-TEST_CASE("a policy that differs is found, too") {
+TEST_CASE("a different policy is found, too") {
   const Mpi here;
   comm::Any any = comm::make(here.rank() == 1 ? "native" : "ring", here, small);
   std::vector<float> arena(10);
@@ -173,7 +173,7 @@ TEST_CASE("a policy that differs is found, too") {
                        "rank 1 differs from rank 0 in comm: native instead of ring", ConfigError);
 }
 
-TEST_CASE("a message that is longer than expected does not touch memory, and its size is told") {
+TEST_CASE("a message that is longer than expected does not touch memory, and its size is reported") {
   constexpr int lane = 1;
   constexpr std::size_t expected = 2000;
   Mpi endpoint = Mpi().isolated();
@@ -191,14 +191,14 @@ TEST_CASE("a message that is longer than expected does not touch memory, and its
       while (arrival.data == nullptr) arrival = endpoint.arrived(request);
       CHECK(arrival.bytes == sent);
       CHECK(bytes == std::vector<unsigned char>(bytes.size(), 0));
-      // Tidies up, so that MPI can end: an exchange would have failed.
+      // Receives the message, so that MPI can end; an exchange would have failed here.
       MPI_Recv(bytes.data(), static_cast<int>(sent), MPI_BYTE, 1, MPI_ANY_TAG, endpoint.comm(),
                MPI_STATUS_IGNORE);
     }
   }
 }
 
-TEST_CASE("what comes after a receive was taken back does not touch memory") {
+TEST_CASE("a message that comes after its receive was cancelled does not touch memory") {
   constexpr int lane = 1;
   Mpi endpoint = Mpi().isolated();
   std::vector<unsigned char> bytes(std::size_t{1} << 20, static_cast<unsigned char>(endpoint.rank()));

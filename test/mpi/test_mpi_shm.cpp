@@ -26,7 +26,7 @@ const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window
 
 }  // namespace
 
-TEST_CASE("memory of the node is aligned, reachable, and used again") {
+TEST_CASE("memory of the node is aligned, reachable, and reused") {
   Shm shm(MPI_COMM_WORLD);
   std::pmr::memory_resource* memory = shm.memory();
   for (std::size_t bytes :
@@ -58,8 +58,8 @@ TEST_CASE("exchanges keep no files open") {
   CHECK(ranks[0] == shm.size());
 }
 
-TEST_CASE_TEMPLATE("all algorithms run over shared memory, in it and beside it", A, comm::Ring<Shm>,
-                   comm::HalvingDoubling<Shm>, comm::Tree<Shm>, comm::Direct<Shm>,
+TEST_CASE_TEMPLATE("all algorithms run over shared memory, with values inside and outside it", A,
+                   comm::Ring<Shm>, comm::HalvingDoubling<Shm>, comm::Tree<Shm>, comm::Direct<Shm>,
                    comm::AllReduce<comm::Algorithm<comm::AutoSchedule, Shm>>,
                    comm::Sharded<comm::Direct<Shm>>, comm::Reproducible<comm::Ring<Shm>>) {
   const transport::Shm world(MPI_COMM_WORLD);

@@ -1,6 +1,6 @@
 // RANKS: 2 3
-// Tensors of a user's own, handles and groups between processes: over Mpi, and over Shm in its memory and
-// beside it.
+// A user's own tensors, handles and groups between processes: over Mpi, and over Shm inside and outside its
+// memory.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -47,7 +47,7 @@ struct TransportOf<comm::AllReduce<comm::Algorithm<S, T>, true>> {
   using type = T;
 };
 
-// Small whole numbers, whose sums every type holds.
+// Small whole numbers, whose sums are exact.
 float value(int rank, int step, std::size_t tensor, std::size_t i) {
   return static_cast<float>(
       (static_cast<std::size_t>(rank + 1) * (tensor + 3) + static_cast<std::size_t>(step) + i) % 12);
@@ -60,14 +60,15 @@ float sum_of(int ranks, int step, std::size_t tensor, std::size_t i) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("tensors are exchanged in memory of the exchange, in memory beside it, and scattered", A,
+TEST_CASE_TEMPLATE("tensors are exchanged inside the exchange's memory, outside it, and scattered", A,
                    comm::Ring<Mpi>, comm::Direct<Shm>) {
   comm::Nonblocking<A> exchange(world<typename TransportOf<A>::type>(), options);
   const int rank = exchange.rank(), ranks = exchange.size();
   Buffer<float> inside(900, exchange.memory());
   std::vector<float> beside(900), scattered[3];
   for (auto& s : scattered) s.resize(300);
-  // A bucket of three in a row inside, one of three in a row beside, one of three anywhere, and the rest.
+  // A bucket of three adjacent tensors inside, one of three adjacent ones outside, one of three scattered
+  // ones, and one of the rest.
   std::vector<std::span<float>> spans;
   for (std::size_t k = 0; k < 3; ++k) spans.push_back(std::span<float>(inside).subspan(300 * k, 300));
   for (std::size_t k = 0; k < 3; ++k) spans.push_back(std::span<float>(beside).subspan(300 * k, 300));
@@ -145,7 +146,7 @@ TEST_CASE("handles over mpi give the ring's bits, and the other collectives thei
   CHECK(comm::all_gather(exchange, 10 + rank).back() == 9 + ranks);
 }
 
-TEST_CASE_TEMPLATE("groups of processes sum beside the world", T, Mpi, Shm) {
+TEST_CASE_TEMPLATE("groups of processes sum at the same time as the world", T, Mpi, Shm) {
   const T all = world<T>();
   const int rank = all.rank(), ranks = all.size();
   comm::Nonblocking<comm::Ring<T>> whole(all, options);
@@ -211,7 +212,7 @@ TEST_CASE_TEMPLATE("two levels and MPI_Allreduce carry tensors, too", C,
   CHECK(right);
 }
 
-TEST_CASE("processes that registered something else are told in what") {
+TEST_CASE("processes that register different tensors are told the difference") {
   comm::Nonblocking<comm::Ring<Mpi>> exchange(world<Mpi>(), options);
   std::vector<float> a(784), b(10);
   std::vector<NamedSpan> named{{"fc1.weight", a}, {"fc1.bias", b}};
@@ -223,7 +224,7 @@ TEST_CASE("processes that registered something else are told in what") {
     said = e.what();
   }
   CHECK(said == "rank 1 differs from rank 0 in gradient 1: 9 f32 of fc1.bias instead of 10 f32 of fc1.bias");
-  // The exchange goes on.
+  // The exchange can still be used.
   named[1].count = 10;
   GradientBuckets gradients(exchange, named);
   for (float& v : b) v = static_cast<float>(exchange.rank());
