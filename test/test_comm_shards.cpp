@@ -58,7 +58,9 @@ TEST_CASE("shards cover each range once, cut nothing that stays whole, and are a
     const auto ranks = static_cast<int>(1 + random.below(9));
     std::int64_t longest = schedule::shard_grain, all = 0;
     for (const Range& w : tensors.whole) longest = std::max(longest, w.size());
-    // A place to cut is at most a grain less an element from either end, and at the beginning in any case.
+    // A part may exceed the mean by the longest tensor that stays whole, and by up to grain - 1 elements from
+    // the tensor's end to the next position for a cut. If tensors are not aligned, the last position before a
+    // tensor is also up to grain - 1 elements away from its beginning.
     longest += (seed % 4 == 0 ? 2 : 1) * (schedule::shard_grain - 1);
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(ranks));
     schedule::Shards shards(ranks, tensors.whole), again(ranks, tensors.whole);

@@ -113,7 +113,8 @@ TEST_CASE("cuda: a convolution and its batch norm apart make the gradients that 
         CHECK(exec_cuda_fusions::apart(apart.at<float>(space, i), fused.at<float>(space, i)) < 5e-3);
     });
   }
-  // What was added to the batch norm's output stands in for that output, whose sign masks.
+  // With an addend, the unfused operations mask by the sign of the addend, in place of the batch norm's
+  // output.
   c.has_addend = true;
   compare(c, [&](memory::Device& space, const Tensors&, const Tensors& apart) {
     const auto dy = apart.at<f16>(space, 0);

@@ -4,7 +4,7 @@
 
 using namespace convoy;
 
-/// Its functions for a device take the label as numbers, and make a gradient of it.
+/// Its functions for a device take the label as floats, and compute a gradient of it.
 struct Distance {
   template <class T>
   static void forward(View<const T> x, View<const i32> label, View<T> y) {

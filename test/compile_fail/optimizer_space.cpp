@@ -4,7 +4,7 @@
 
 using namespace convoy;
 
-// A space for which nobody has written how rules run.
+// A space without optim::Kernels.
 struct Far : memory::Host {};
 
 int main() { return sizeof(optim::Arena<optim::Sgd, Far>) > 0 ? 0 : 1; }

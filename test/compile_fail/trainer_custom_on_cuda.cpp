@@ -20,7 +20,7 @@ struct Double {
     for (std::size_t i = 0; i < dy.size(); ++i) dx[i] = 2 * dy[i];
   }
 };
-/// The same with functions for a device, which no sentence names.
+/// The same with functions for a device, so that no error names it.
 struct Twice : Double {
   using Double::backward;
   using Double::forward;

@@ -1,4 +1,4 @@
-// A program of a user: a model while compiling, random numbers and a team of threads while running.
+// A user's program: a model while compiling, random numbers and a team of threads while running.
 #include <atomic>
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// A program of a user who trains: host and MPI, two steps of a model of his own.
+// A user's program that trains with host and MPI: two steps of a model of its own.
 #include <cmath>
 #include <cstdio>
 

@@ -1,5 +1,5 @@
-// A driver of CUDA that is not one: it starts, and loads every kernel without looking at it, so that cuDNN's
-// plans are made on a machine without a GPU. The rest is refused as by the toolkit's own stub.
+// A fake CUDA driver: it initializes, and loads every kernel without reading it, so that cuDNN makes its
+// plans on a machine without a GPU. All other calls fail as in the toolkit's own stub.
 namespace {
 
 enum Result { success = 0, stub_library = 34 };

@@ -1,4 +1,4 @@
-// What the fuzzers share: input that is refused must be refused by a sentence, and nothing else may happen.
+// Shared parts of the fuzzers. Invalid input must be refused with a sentence, and have no other effect.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@
 
 namespace fuzz {
 
-/// Ends the process, for the fuzzer to report its input, unless `holds`.
+/// Unless `holds`, ends the process, so that the fuzzer reports its input.
 inline void expect(bool holds, std::string_view what) {
   if (holds) return;
   std::cerr << "fuzz: " << what << "\n";
   std::abort();
 }
 
-/// Does something that may refuse its input, by a sentence that begins so.
+/// Runs an action that may refuse its input, with a sentence that begins with `begins`.
 template <class Action>
 void attempt(Action action, std::string_view begins = "data: ") {
   try {
@@ -35,7 +35,7 @@ void attempt(Action action, std::string_view begins = "data: ") {
   }
 }
 
-/// A file in memory, for readers that want a path, whose name ends in `ending`.
+/// A file in memory for readers that take a path. The path ends in `ending`.
 class File {
  public:
   File(const std::uint8_t* data, std::size_t size, std::string_view ending = "")

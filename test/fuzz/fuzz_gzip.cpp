@@ -1,6 +1,6 @@
-// gzip: a byte that says in which pieces the file is read, then the file: it holds no more than it can, and
-// the same in pieces as at once. Whatever the input is, it comes back from a file into which it was
-// compressed.
+// gzip: the input is a byte for the size of the pieces in which the file is read, then the file. The file
+// holds no more than its size allows, and the same in pieces as at once. The input itself is the same after
+// it was compressed into a file and read back.
 #include <vector>
 
 #include <zlib.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t most = 1 << 20;
 
-// All of a file, `piece` bytes at a time, unless it is larger than `most`.
+// The contents of a file, read `piece` bytes at a time; empty if they have at least `most` bytes.
 std::vector<std::byte> all_of(const std::string& path, std::size_t piece) {
   data::ByteSource source(path);
   std::vector<std::byte> all;

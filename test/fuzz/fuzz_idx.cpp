@@ -1,5 +1,5 @@
-// IDX files: a byte that says how many extents are expected and whether the file is gzip, then the file. What
-// is delivered is what the extents say.
+// IDX files: the input is a byte for the expected number of extents and whether the file is gzip, then the
+// file. The array that is read has the size that its extents say.
 #include "fuzz.hpp"
 #include <convoy/data/idx.hpp>
 

@@ -1,5 +1,5 @@
-// Merges: up to the first byte 0 a list of merges, behind it a text that is encoded by it and must come back,
-// twice over, so that long words are among them.
+// Merges: the input is a list of merges up to the first byte 0, then a text. The whole input and the text
+// once more, so that there are long words, are encoded by the merges, and must be the same when decoded.
 #include <string>
 #include <vector>
 

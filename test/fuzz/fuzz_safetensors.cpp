@@ -1,4 +1,4 @@
-// Safetensors: the tensors of a file can be read, and come back from a file into which they were written.
+// Safetensors: the tensors of a file can be read, and are the same after they were written and read back.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@ using namespace convoy;
 
 namespace {
 
-// Those of floats whose shape fits one of convoy's.
+// Whether a tensor is of floats and its shape fits one of convoy's.
 bool readable(const io::Safetensors::Tensor& tensor) {
   return tensor.dtype[0] != 'I' && tensor.dtype[0] != 'U' && tensor.dtype != "BOOL" &&
          tensor.dtype != "F8_E4M3" && tensor.shape.size() <= std::size(Shape{}.extent);
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   fuzz::attempt(
       [&] {
         const io::Safetensors file(input.path());
-        for (const auto& [name, tensor] : file.tensors())  // of another type or shape than a reader wants
+        for (const auto& [name, tensor] : file.tensors())  // a read is refused unless type and shape fit
           fuzz::attempt(
               [&, &name = name] {
                 float one = 0;

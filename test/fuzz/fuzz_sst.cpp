@@ -1,4 +1,4 @@
-// SST trees: what is read, written again, is what stood there.
+// SST trees: the trees that are read, written as text again, equal the input.
 #include <string>
 #include <vector>
 
@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
       if (!lines.line().empty()) given.append(lines.line()) += '\n';
     for (std::size_t s = 0; s < trees.sentences(); ++s) {
       struct Open {
-        std::size_t end;  // behind the phrase's last token
+        std::size_t end;  // after the phrase's last token
       };
       std::vector<Open> open;
       for (const auto& phrase : trees.phrases(s)) {

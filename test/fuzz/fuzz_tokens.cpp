@@ -1,4 +1,5 @@
-// Token files: three bytes of options, then the file. What is delivered lies in the vocabulary.
+// Token files: the input is three bytes of options, then the file. All ids that are read lie in the
+// vocabulary.
 #include <string>
 
 #include "fuzz.hpp"

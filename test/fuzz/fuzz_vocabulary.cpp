@@ -1,4 +1,5 @@
-// Vocabularies: every token has its id; and what is read cuts itself into pieces.
+// Vocabularies: every token is found by its id, and the input's own text is cut into pieces of the
+// vocabulary.
 #include <vector>
 
 #include "fuzz.hpp"

@@ -1,5 +1,5 @@
-// Every kernel of convoy's own, in each type of values, as a program has it: for check.sh to read what nvcc
-// says of it.
+// Instantiates every kernel of convoy's own with each type of values, so that check.sh can read nvcc's
+// report.
 #include <convoy/comm/codec/half.cuh>
 #include <convoy/comm/codec/int8.cuh>
 #include <convoy/comm/codec/top_k.cuh>

@@ -1,5 +1,5 @@
-// Deep models are constants within the limits that compilers set constant expressions unless told otherwise:
-// the checks compile this with each compiler and none of the options that raise them.
+// Deep models are constants within the compilers' default limits for constant expressions: the checks compile
+// this file with each compiler, without options that raise the limits.
 #include <convoy/graph/plan.hpp>
 #include <convoy/models/bert.hpp>
 #include <convoy/models/gpt.hpp>
@@ -8,7 +8,8 @@
 
 using namespace convoy;
 
-/// As many nodes, parameters and scopes as a transformer of so many layers has, of other operations.
+/// A model with as many nodes, parameters and scopes as a transformer of `layers` layers, but of other
+/// operations.
 template <int layers>
 struct Chain {
   static constexpr int width = 768, tokens = 128, classes = 1000;

@@ -1,6 +1,6 @@
-// What one rank's part of a direct all-reduce executes: two buffers of 16 KiB are added and stored to both.
-// check.sh runs it under callgrind. Sums that go through memory, as they do where a compiler does not unroll
-// the kernel's loops, come to seven times the instructions.
+// One rank's part of a direct all-reduce: two buffers of 16 KiB are added, and the sum is stored to both.
+// check.sh runs it under callgrind. If a compiler does not unroll the kernel's loops, sums go through memory,
+// which takes seven times the instructions.
 #include <cstdlib>
 #include <vector>
 

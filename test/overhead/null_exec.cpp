@@ -1,4 +1,4 @@
-// What Trainer itself costs: steps of ResNet-18's plan on an Exec that computes nothing and a Comm that
+// The cost of Trainer itself: steps of ResNet-18's plan on an Exec that computes nothing and a Comm that
 // exchanges nothing, so that only the steps' own bookkeeping is left. check.sh runs it under callgrind.
 #include <cstdlib>
 #include <iostream>
@@ -12,7 +12,7 @@ using namespace convoy;
 
 namespace {
 
-/// Says at each of the plan's stages that the gradients are final, as a real Exec would.
+/// Reports at each of the plan's stages that gradients are final, as a real Exec does.
 class NullExec {
  public:
   using Scalar = float;
@@ -21,7 +21,7 @@ class NullExec {
     static constexpr void fields(auto& self, auto&& field) { field("threads", self.threads, fields::local); }
   };
   using Space = memory::Host;
-  /// A kernel of nothing, for every operation.
+  /// A kernel that does nothing, for every operation.
   struct Make {
     bool there = false;
     constexpr explicit operator bool() const { return there; }
@@ -78,7 +78,7 @@ struct convoy::exec::Kernel<NullExec, Op> {
 
 namespace {
 
-/// None, but leaves the update out: its cost is the optimizer's, not Trainer's.
+/// comm::None without the update, which is a cost of the optimizer, not of Trainer.
 class Idle : public comm::None {
  public:
   void finish(comm::Update) {}

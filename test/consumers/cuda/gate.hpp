@@ -1,4 +1,4 @@
-// An operation of a user with kernels of his own, and a model of it: every source sees this one type.
+// A user's operation with its own kernels, and a model with it. All sources share this one type.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// A program of a user whose operation has kernels of his own: the same training on processors and on a GPU,
-// where there is one.
+// A user's program with an operation that has its own kernels: the same training on the CPU and on a GPU, if
+// there is one.
 #include <cmath>
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// Whether what was found in the wheels goes together.
+// Checks that the libraries and headers that were found in the wheels fit together.
 #include <cstdio>
 
 #include <cublasLt.h>
