@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bert_pretrain.sh PROGRAM: pre-trains on a text of its own, and refuses vocabularies and texts that are none.
+# bert_pretrain.sh PROGRAM: pre-trains on a text that it makes, and refuses invalid vocabularies and texts.
 program=$1
 . "$(dirname "$0")/trains.bash"
 words="the a fox dog jumps sleeps over under lazy quick house river . ,"

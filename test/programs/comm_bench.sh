@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# comm_bench.sh PROGRAM [MPIRUN]: the benchmark runs every kind of case on threads and processes and ends with all ranks. It checks each
-# case's result itself.
+# comm_bench.sh PROGRAM [MPIRUN]: the benchmark runs every kind of case on threads and processes, and all ranks end. It checks the result
+# of each case itself.
 set -u
 program=$1
 mpirun=${2:-}
@@ -14,7 +14,7 @@ failed() {
   sed 's/^/    /' "$scratch/out" | tail -20
   failures=$((failures + 1))
 }
-# runs CASES COMMAND...: it succeeds and reports at least as many cases
+# runs CASES COMMAND...: the command succeeds and reports at least CASES cases
 runs() {
   cases=$1
   shift

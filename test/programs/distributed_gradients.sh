@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# distributed_gradients.sh PROGRAM MPIRUN: two ranks, as threads and as processes, hold the same parameters as each other, bit for
-# bit, and as one rank with the whole batch, up to the order of addition.
+# distributed_gradients.sh PROGRAM MPIRUN: ranks, as threads and as processes, end with the same parameters as each other, bit for
+# bit, and as one rank with the whole batch, up to the order of additions.
 set -eu
 program=$1
 mpirun=$2

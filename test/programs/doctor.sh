@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# doctor.sh PROGRAM [MPIRUN]: doctor ends well and measures each transport that there is, alone and under mpirun.
+# doctor.sh PROGRAM [MPIRUN]: doctor succeeds and measures each transport that is available, alone and under mpirun.
 set -u
 program=$1
 mpirun=${2:-}
@@ -8,7 +8,7 @@ trap 'rm -rf "$scratch"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 failures=0
 
-# says PATTERN COMMAND...: it succeeds, and its output on one line has the pattern
+# says PATTERN COMMAND...: the command succeeds, and its output without blanks and line ends has the pattern
 says() {
   pattern=$1
   shift

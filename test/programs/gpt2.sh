@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpt2.sh PROGRAM: learns a text by heart and says it, goes on from its weights, and refuses files that are none of tokens.
+# gpt2.sh PROGRAM: learns a text by heart and generates it, goes on from its weights, and refuses invalid files of tokens.
 program=$1
 . "$(dirname "$0")/trains.bash"
 for _ in $(seq 200); do echo "The quick brown fox jumps over the lazy dog, and that is all."; done > "$scratch/text"
@@ -15,7 +15,7 @@ for flag in "" --grad-norm; do
   awk -F, -v known="$flag" 'NR > 1 && (known == "") != ($7 == "") { exit 1 }' "$scratch/steps.csv" ||
     complain "the norm of the gradient where it is measured, and there alone ($flag)"
 done
-rows() { # rows FILE ARGUMENT...: trains for two epochs of 44 steps of 8 rows, the last two of fewer, and keeps their rows
+rows() { # rows FILE ARGUMENT...: trains for two epochs of 44 steps of 8 rows (fewer in the last two), and keeps the rows in FILE
   file=$1
   shift
   trains "rows of $*" 9 --data "$scratch/text" --layers 1 --width 16 --heads 1 --length 32 --epochs 2 --quiet --batches "$scratch/$file" "$@"

@@ -19,7 +19,7 @@ skip() {
   exit 77
 }
 says() { grep -Eq -e "$1" "$scratch/out" || failed "no line has '$1'"; }
-# The driver runs beside the hosts, on a machine that is none of them.
+# The driver runs in the namespace of the switch, which is none of the hosts.
 driver() { # driver SETTING HOSTS
   ip netns exec "$bed-switch" timeout 60 "$python" -B "$experiment" run "$scratch/$1.toml" --hosts "$scratch/$2" --build "$scratch/build" \
     --out "$scratch/of-$1" --no-page --limit 40 > "$scratch/out" 2>&1 < /dev/null
@@ -35,8 +35,8 @@ fi
 "$testbed" up --hosts 3 --rate 1gbit > "$scratch/out" 2>&1 || { failed "the test bed is not up"; exit 1; }
 
 for key in host user; do ssh-keygen -q -t ed25519 -N '' -f "$scratch/$key"; done
-# Logins find the programs of this shell, and no settings of a shell of their own in HOME.
-# sshd lets nobody into a locked account unless PAM decides, which may decide against logins in a container.
+# Logins find the programs of this shell, and a HOME without settings of a shell.
+# sshd refuses logins to a locked account unless it uses PAM; PAM, for its part, may refuse logins in a container.
 pam=no
 case "$(getent shadow root)" in root:!*) pam=yes ;; esac
 cat > "$scratch/sshd_config" << END
@@ -58,7 +58,7 @@ for host in 0 1 2; do
   printf 'Host %s\n  HostName 10.99.0.%d\n  HostKeyAlias %s\n' "$bed-$host" $((host + 1)) "$bed-$host" >> "$scratch/ssh_config"
   echo "$bed-$host $(cat "$scratch/host.pub")" >> "$scratch/known"
 done
-# The third host is down: nothing answers there. A /run of its own spares the machine's the folder that sshd wants.
+# The third host is down: no sshd answers there. Each of the others has its own /run, so that sshd's folder is not made in the machine's.
 for host in 0 1; do
   "$testbed" agent "$bed-$host" "mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec $sshd -D -e -f $scratch/sshd_config" \
     > "$scratch/sshd$host" 2>&1 < /dev/null &
@@ -68,7 +68,7 @@ for host in 0 1; do
   done
 done
 
-# Each rank tells where it is.
+# Each rank records its host.
 mkdir -p "$scratch/build/examples"
 cat > "$scratch/build/examples/bert_pretrain" << END
 #!/bin/sh

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# infer.sh PROGRAM: reads weights as convoy and as Hugging Face have them, writes them as they were, and refuses what does not fit.
-# (scripts/torch_weights.py compares what it computes with PyTorch.)
+# infer.sh PROGRAM: reads weights in the layouts of convoy and of Hugging Face, writes them in the same layout, and refuses files that do
+# not fit. (scripts/torch_weights.py compares its results with PyTorch's.)
 program=$1
 . "$(dirname "$0")/trains.bash"
 
-# tensors FILE NAME:SHAPE...: a safetensors file of zeros; a shape is such as 4,12.
+# tensors FILE NAME:SHAPE...: writes a safetensors file of zeros; a shape is for example 4,12.
 tensors() {
   file=$1 at=0 json="{"
   shift
@@ -18,7 +18,7 @@ tensors() {
   printf "\\x$(printf %02x $((${#json} % 256)))\\x$(printf %02x $((${#json} / 256)))\\0\\0\\0\\0\\0\\0%s" "$json" > "$file"
   head -c $at /dev/zero >> "$file"
 }
-# gpt2 FILE PREFIX ATTENTION: the weights of one layer.
+# gpt2 FILE PREFIX ATTENTION UP DOWN: writes weights of one layer; the last three are shapes of matrices whose layout differs.
 gpt2() {
   h=$2h.0.
   tensors "$1" $2wte.weight:4,4 $2wpe.weight:3,4 $2ln_f.weight:4 $2ln_f.bias:4 ${h}ln_1.weight:4 ${h}ln_1.bias:4 ${h}ln_2.weight:4 ${h}ln_2.bias:4 \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# mnist_resnet.sh PROGRAM [MPIRUN]: what the trainer does with input that is wrong and with ranks that disagree or die. Each case
-# must end by itself, with a non-zero code and one sentence that names the culprit.
+# mnist_resnet.sh PROGRAM [MPIRUN]: how the trainer handles invalid input, and ranks that disagree or die. Each case must end by
+# itself, with a non-zero code and one sentence that names the culprit.
 set -u
 program=$1
 mpirun=${2:-}
@@ -44,7 +44,7 @@ folder() { # a sound data set of 20 + 10 images
 }
 run="$program --threads 1 --steps 2 --batch 8 --quiet"
 
-# The sound set trains, so what follows is refused for what was changed.
+# The sound set trains, so that later sets are refused for their changes alone.
 folder sound
 if ! timeout 100 $run --data "$scratch/sound" --comm none > "$scratch/out" 2>&1; then
   echo "FAILED sound data"
@@ -52,7 +52,7 @@ if ! timeout 100 $run --data "$scratch/sound" --comm none > "$scratch/out" 2>&1;
   failures=$((failures + 1))
 fi
 
-# Exchanges of GPUs are for GPUs.
+# Exchanges of GPU memory need --device cuda.
 if "$program" --help | grep -q 'cuda-peer'; then
   refused "GPUs' exchange" 'mnist_resnet: --comm cuda-peer exchanges memory of GPUs; choose --device cuda' $run --comm cuda-peer
   refused "GPUs' transport" 'mnist_resnet: --comm sharded over cuda-peer exchanges memory of GPUs; choose --device cuda' \
@@ -63,10 +63,10 @@ fi
 refused "tasks of srun without MPI" 'mnist_resnet: a launcher has started 2 ranks without MPI' env -u RANK -u PMI_SIZE SLURM_JOB_ID=1 \
   SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_STEP_NODELIST='gn[01-02]' $run
 
-# A run that is told to end, twice as Slurm does it, keeps its state, and goes on to the same weights as one that was not.
+# A run that gets SIGTERM, twice as from Slurm, keeps its state, and resumes to the same weights as one that was not interrupted.
 kept="$program --threads 1 --batch 8 --comm none --epochs 8 --log-every 1 --data $scratch/sound"
 timeout 100 $kept --checkpoint "$scratch/whole" > "$scratch/out" 2>&1
-: > "$scratch/out"  # the lines of the run before are not those to wait for
+: > "$scratch/out"  # so that the loop below does not see lines of the run before
 $kept --checkpoint "$scratch/halves" > "$scratch/out" 2>&1 &
 child=$!
 for _ in $(seq 400); do
@@ -103,8 +103,8 @@ if ! timeout 100 $run --data "$scratch/sound" --ranks 2 --background --overlap -
   failures=$((failures + 1))
 fi
 
-# A run is recorded, and replayed by two ranks, one of which has a published speed; published exchanges send dead taps as well. What is
-# replayed classifies nothing: an accuracy is null in JSON and empty in the table of steps.
+# A run is recorded, and replayed by two ranks. Another replay has a published speed for each rank, and sends dead taps as published
+# exchanges do. A replay classifies nothing: its accuracy is null in JSON and empty in the table of steps.
 recorded="$program --threads 1 --batch 4 --steps 5 --quiet --data $scratch/sound"
 sent_bytes() { sed -n 's/.*"sent_bytes_per_step": \([0-9]*\).*/\1/p' "$1"; }
 if ! timeout 100 $recorded --comm none --profile-out "$scratch/profile.json" > "$scratch/out" 2>&1 ||
@@ -126,7 +126,7 @@ refused "three speeds for two ranks" "3 machines for 2 workers" $recorded --rank
 refused "half a roofline" "replay-roofline" $recorded --comm none --replay-roofline 3
 refused "a recording of too few steps" "--profile-out: the run ended" $run --data "$scratch/sound" --comm none --profile-out "$scratch/short.json"
 
-# Processors have bf16 where they have instructions for it, and say what they lack elsewhere.
+# The CPU trains in bf16 if the processor has instructions for it; otherwise the error names what it lacks.
 if grep -Eq 'avx512_bf16|amx_bf16' /proc/cpuinfo; then
   if ! timeout 100 $run --data "$scratch/sound" --comm none --precision bf16 --json "$scratch/bf16.json" > "$scratch/out" 2>&1 ||
     ! grep -q '"precision": "bf16"' "$scratch/bf16.json"; then
@@ -191,7 +191,7 @@ fi
 if [ -n "$mpirun" ]; then
   launch=$mpirun
   common="--threads 1 --steps 2 --quiet --deadline 20 --data $scratch/sound"
-  # One command of two programs would do, but mpirun of Open MPI 5.0.7 crashes on it.
+  # mpirun can start two programs with one command, but that of Open MPI 5.0.7 crashes on it.
   cat > "$scratch/differ.sh" <<'RANK'
 #!/bin/sh
 own=$2
@@ -203,7 +203,7 @@ RANK
   differ() { # differ NAME PATTERN OPTIONS_OF_RANK_0 OPTIONS_OF_RANK_1
     refused "$1" "$2" $launch -np 2 "$scratch/differ.sh" "$3" "$4" $program $common
   }
-  # Without a transport between them ranks train alone: beside each other, and not into the same file.
+  # Without a transport between them, each rank trains alone, and they may not write the same file.
   if ! timeout 100 $launch -np 2 $program --comm none --transport threads $common --batch 8 > "$scratch/out" 2>&1 < /dev/null; then
     echo "FAILED two ranks that train alone each"
     sed 's/^/    /' "$scratch/out" | head -20
@@ -221,7 +221,7 @@ RANK
     "--batch 4 --shares 2,1" "--batch 4 --shares 1,1"
   differ "ranks with different optimizers" "optimizer" "--batch 8 --optimizer sgd" "--batch 8"
 
-  # Batch norms by the rows of both ranks, which meet in them while MPI_Iallreduce goes on: the loss of one rank with all rows.
+  # Batch norms over the rows of both ranks, which meet in them while MPI_Iallreduce is under way: the loss of one rank with all rows.
   loss_of() { # loss_of COMMAND...: of 4 steps over 32 digits
     timeout 100 "$@" --threads 1 --epochs 4 --steps 4 --quiet --data digits --samples 32 --json "$scratch/loss.json" > "$scratch/out" 2>&1 < /dev/null
     sed -n 's/^ *"loss": \([-0-9.e+]*\),*$/\1/p' "$scratch/loss.json" | head -1
@@ -235,8 +235,8 @@ RANK
     failures=$((failures + 1))
   fi
 
-  # One rank is killed while it trains: the job fails, and where mpirun does not hear of it at once the other rank says which and
-  # ends within its deadline.
+  # One rank is killed while it trains: the job fails. If mpirun does not notice at once, the other rank names the killed one, and ends
+  # within its deadline.
   cat > "$scratch/rank.sh" <<'RANK'
 #!/bin/sh
 [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] || exec "$@"

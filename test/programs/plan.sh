@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# plan.sh PROGRAM: plan knows every model, sets its sizes, and refuses in one sentence what is none of them.
+# plan.sh PROGRAM: plan knows every model, sets its sizes, and refuses unknown models and sizes in one sentence.
 set -u
 program=$1
 failures=0

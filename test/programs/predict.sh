@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# predict.sh PROGRAM: predict reads every cluster that is shipped, ranks policies, and writes what it says it writes.
+# predict.sh PROGRAM: predict reads every cluster that is shipped, ranks policies, and writes the files that it is asked for.
 set -u
 program=$1
 clusters=$(cd "$(dirname "$0")/../../bench/clusters" && pwd)
@@ -12,14 +12,14 @@ failed() {
   sed 's/^/    /' "$scratch/out" | tail -20
   failures=$((failures + 1))
 }
-# says PATTERN OPTIONS...: it succeeds, and a line of its output is like that
+# says PATTERN OPTIONS...: predict succeeds, and a line of its output matches the pattern
 says() {
   pattern=$1
   shift
   timeout 120 "$program" "$@" > "$scratch/out" 2>&1 < /dev/null || failed "$*: ended with $?"
   grep -Eq -e "$pattern" "$scratch/out" || failed "$*: nothing is like '$pattern'"
 }
-# refuses SENTENCE OPTIONS...
+# refuses SENTENCE OPTIONS...: predict fails, and its output has the sentence
 refuses() {
   sentence=$1
   shift
@@ -36,11 +36,11 @@ for model in bert transformer convnet; do
   says '^ring ' "$pair" --model $model --batch 8 --comm ring,tree --no-overlap --bucket-mib tensor
 done
 says '"comm": "ring"' "$pair" --model convnet --batch 64 --comm ring --json -
-# Behind a slow network exchanges that do not overlap are all exposed; a codec halves them.
+# Over a slow network, the network card limits an exchange that does not overlap.
 says '^ring .* nic ' "$pair" --nodes 2 --ranks-per-node 1 --model bert --batch 8 --comm ring --no-overlap
 says '^ring ' "$pair" --model bert --batch 8 --codec bf16 --background --weighted
 says '^ring ' "$pair" --nodes 2 --model resnet50 --batch 32 --codec powersgd --codec-rank 2
-# Where an optimizer's matrices stay whole, ranks have unequal parts, and the longest decides.
+# If an optimizer's matrices stay whole, ranks have unequal shards, and the longest decides.
 said() {
   awk -v comm="$1" '$1 == comm { print $2 }' "$scratch/out"
 }
@@ -58,7 +58,7 @@ step=$(grep '^ring ' "$scratch/out" | awk '{print $2}')
 [ -f "$scratch/step.7.et" ] || failed "there is no Chakra trace of rank 7"
 says "^ring +${step%.*}\\." "$pair" --from-chakra "$scratch/step.0.et" --batch 128 --comm ring
 
-# What nobody measured is predicted from what was.
+# Settings that were not measured are predicted from those that were.
 printf '%s\n' num_nodes,gpu_num_per_node,batch_size_per_device,sentences_per_sec 1,1,64,150 1,8,64,1140 2,8,64,2190 4,8,64,4310 > "$scratch/bert.csv"
 says '^bert_base, batch 32, 2 x 4 V100 +[0-9.]+/s' calibrate "$scratch/bert.csv" --split 1 --json "$scratch/fit.json" --predict nodes=2,gpus=4,batch=32
 grep -q '"parameters"' "$scratch/fit.json" || failed "the JSON has no parameters"

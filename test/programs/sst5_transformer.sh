@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# sst5_transformer.sh PROGRAM: tells good sentences from bad ones, and refuses trees that are none.
+# sst5_transformer.sh PROGRAM: tells good sentences from bad ones, and refuses invalid trees.
 program=$1
 . "$(dirname "$0")/trains.bash"
 mkdir "$scratch/sst"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# testbed.sh SCRIPT PROGRAM [DOCTOR]: scripts/testbed.sh makes hosts that MPI takes for nodes, and takes them away whatever state they
-# are in. PROGRAM is an MPI test that two ranks pass, DOCTOR the program of that name. Skipped (77) where network namespaces cannot be made.
+# testbed.sh SCRIPT PROGRAM [DOCTOR]: scripts/testbed.sh makes hosts that MPI takes for nodes, and removes them in whatever state they
+# are. PROGRAM is an MPI test that two ranks pass, DOCTOR the program of that name. Skipped (77) if network namespaces cannot be made.
 set -u
 script=$1
 program=$2
@@ -35,7 +35,7 @@ if ! ip netns add "$bed-0" 2> "$scratch/out" || ! ip -n "$bed-0" link add v type
   exit 77
 fi
 
-# What is left of a bed whose `up` was killed, with a program still running on it, is no obstacle.
+# `up` works over the rest of a bed whose `up` was killed, with a program still running on it.
 ip netns exec "$bed-0" sleep 300 &
 bed up --hosts 2 --rate 500mbit || failed "up over what is left of another"
 wait

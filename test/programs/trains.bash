@@ -1,4 +1,4 @@
-# trains.bash: what the tests of the example trainers share; each sources it. `program` is what is tested.
+# trains.bash: shared parts of the tests of the example trainers; each test sources it. `program` is the program under test.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -10,7 +10,7 @@ complain() { # complain WHAT: shows what the last program printed
   failures=$((failures + 1))
 }
 
-# trains NAME MOST ARGUMENT...: it ends well, with a training loss of at most MOST.
+# trains NAME MOST ARGUMENT...: the program succeeds, with a training loss of at most MOST.
 trains() {
   name=$1 most=$2
   shift 2
@@ -23,7 +23,7 @@ trains() {
     complain "$name: its loss is '$loss', not at most $most"
 }
 
-# refused NAME PATTERN ARGUMENT...: it ends by itself with one sentence.
+# refused NAME PATTERN ARGUMENT...: the program fails by itself, and a line of its output has the pattern.
 refused() {
   name=$1 pattern=$2
   shift 2
