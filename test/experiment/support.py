@@ -1,4 +1,4 @@
-"""What the tests of the experiment driver share: stand-ins for programs and launchers, and folders that go away."""
+"""Shared parts of the tests of the experiment driver: stand-ins for programs and launchers, and temporary folders."""
 
 import os
 import shutil

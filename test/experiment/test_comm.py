@@ -1,4 +1,4 @@
-"""comm_bench's JSON as tables, and a step out of a Chrome trace."""
+"""comm_bench's JSON as tables, and one step of a Chrome trace."""
 
 import json
 

@@ -121,12 +121,12 @@ protocol = { kind = "cumulative", steps = 8, log_every = 4 }
         os.kill(running.pid, signal.SIGTERM)
         self.assertEqual(running.wait(timeout=20), 130)
         self.assertFalse(left_running(self.folder))
-        # Killed harder, it leaves half a line.
+        # A driver that is killed by SIGKILL may leave half a line.
         with open(log, "a") as file:
             file.write('{"key": "half')
         store = results.Store(self.path("out"))
         self.assertEqual(len(store.runs()), 2)
-        # What goes on writes whole lines behind the half one.
+        # A resumed driver writes whole lines after the half one.
         store.add({"key": "x", "status": "failed", "error": "", "protocol": {}})
         self.assertEqual(sorted(results.Store(self.path("out")).records), sorted(store.records))
         with open(log) as file:
@@ -263,7 +263,7 @@ class Predictions(Case):
         )
         self.assertEqual(driver.run(setting(ran, only)), 0)
         answers = [driver.store.records[one.key]["prediction"]["throughput"] for one in (ran, only)]
-        # One rank ran at 500 samples/s, from which the other is predicted.
+        # One rank ran at 500 samples/s; the larger cell is predicted from that.
         self.assertEqual([round(a) for a in answers], [500, 14400])
         self.assertEqual(driver.store.records[only.key]["how"], "predicted")
 

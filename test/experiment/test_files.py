@@ -1,5 +1,5 @@
-"""The guides and the files of docs/cluster: what guides name is there, the batch script runs with stand-ins for Slurm and the trainer, and the
-job for Kubernetes has the operator's shape."""
+"""The guides and the files of docs/cluster: whatever guides name exists, the batch script runs with stand-ins for Slurm and the trainer, and
+the job for Kubernetes has the operator's form."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What is odd about the published tables is treated as table oddities says."""
+"""Oddities of the published tables are handled as the table `oddities` says."""
 
 from support import Case
 

@@ -74,7 +74,7 @@ class SlurmJobs(Case):
         self.assertRegex(closed.store.records[task(batch=8).key]["error"], "invalid partition specified: closed")
 
     def killed(self):
-        """An sbatch whose job leaves Slurm's own words and nothing else, with the number of a job."""
+        """The path of an sbatch that prints a job's number; the job leaves nothing but Slurm's own words."""
         path = self.write(
             "killed",
             """#!/bin/bash

@@ -1,4 +1,4 @@
-"""The tables' text. CONVOY_GOLDEN=write in the environment writes golden/ anew, to be read before it is committed."""
+"""The tables' text. CONVOY_GOLDEN=write in the environment writes golden/ anew; read the changes before committing them."""
 
 import os
 
@@ -57,7 +57,7 @@ def record(one, throughput, **more):
 
 
 def results_of(folder):
-    """One of every kind."""
+    """A result of every kind."""
     store = results.Store(folder)
     epochs = [
         {"epoch": 0, "seconds": 5.0, "test_seconds": 1.0, "test_accuracy": 0.75},
