@@ -5,7 +5,7 @@ find_program(CONVOY_CLANGXX NAMES clang++)
 find_program(CONVOY_CLANG_FORMAT NAMES clang-format-14 clang-format)
 mark_as_advanced(CONVOY_CLANGXX CONVOY_CLANG_FORMAT)
 
-# The compilers by name: this build's, and clang too where there is one.
+# The compilers by name: this build's, and clang too if it is installed.
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   set(CONVOY_CLANGXX ${CMAKE_CXX_COMPILER})
   set(compilers clang)
@@ -17,7 +17,8 @@ endif()
 set(compiler_of_gcc ${CMAKE_CXX_COMPILER})
 set(compiler_of_clang ${CONVOY_CLANGXX})
 
-# What is compiled alone many times has the standard library compiled beforehand; std.sh looks after what that would hide.
+# Sources that are compiled alone, one by one, use a precompiled standard library. That would hide missing includes of it, which
+# std.sh checks.
 foreach(compiler IN LISTS compilers)
   set(std_of_${compiler} ${CMAKE_CURRENT_BINARY_DIR}/${compiler}/std.hpp)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${compiler})
@@ -43,8 +44,8 @@ foreach(header IN LISTS headers)
   endif()
 endforeach()
 list(REMOVE_DUPLICATES rooms)
-# The include folders and definitions of convoy and some components, one flag a line: a file that each compiler reads. What
-# stands in `before` is looked into before all.
+# Writes a file with the include folders and definitions of convoy and the given components, one flag a line, for any compiler.
+# The flags in `before` come first.
 function(write_flags file)
   set(folders "")
   set(definitions "")
@@ -70,7 +71,7 @@ foreach(component host mpi)
 endforeach()
 write_flags(${CMAKE_CURRENT_BINARY_DIR}/headers.flags ${host_components})
 
-# What one compiler finds missing is missing with any, so the faster one reads them; the tests are compiled by the other.
+# An include that one compiler misses is missing with any, so that the faster one is enough here. The other compiles the tests.
 list(GET compilers -1 faster)
 set(reader ${compiler_of_${faster}} ${std_of_${faster}})
 set(std std_of_${faster})
@@ -97,7 +98,7 @@ foreach(compiler IN LISTS compilers)
   set_tests_properties(limits.${compiler}.deep_models PROPERTIES TIMEOUT 120 LABELS headers)
 endforeach()
 
-# No header defines a function or variable twice: every header in two sources of one program.
+# Every header in two sources of one program: none defines a function or variable that both would define.
 set(twice "")
 foreach(header IN LISTS available)
   string(APPEND twice "#include <${header}>\n")
@@ -110,8 +111,8 @@ target_link_libraries(link_twice PRIVATE convoy::convoy ${host_components})
 add_test(NAME headers.link_twice COMMAND link_twice)
 set_tests_properties(headers.link_twice PROPERTIES TIMEOUT 60 LABELS headers)
 
-# CUDA headers alone, as the host's compiler reads them over the emulation, which takes a tenth of nvcc's time; and as nvcc reads
-# them: what users include, with all that it includes, and the models.
+# CUDA headers alone: all of them with the host's compiler over the emulation, which takes a tenth of nvcc's time; with nvcc only
+# the header that users include, and the models.
 set(cuda_components "")
 foreach(component cuda nccl)
   if(convoy_${component}_FOUND)
@@ -135,7 +136,8 @@ if(cuda_available)
   set_tests_properties(headers.cuda PROPERTIES TIMEOUT 600 LABELS "headers;cuda" FIXTURES_REQUIRED ${std})
 endif()
 if(CMAKE_CUDA_COMPILER)
-  # Without the host's components: nvcc's front end crashes over the loops of exec::Host, which convoy::compiled keeps from it.
+  # Without the host's components: nvcc's front end crashes on the loops of exec::Host. In programs, convoy::compiled keeps them
+  # from nvcc.
   write_flags(${CMAKE_CURRENT_BINARY_DIR}/cuda.flags ${cuda_components})
   file(GLOB models CONFIGURE_DEPENDS RELATIVE ${public_include} ${public_include}/convoy/models/*.hpp)
   foreach(header IN LISTS models ITEMS convoy/convoy.hpp)
@@ -231,7 +233,7 @@ if(convoy_cuda_FOUND AND CMAKE_CUDA_COMPILER)
   add_consumer(cuda PROJECT cuda COMPONENTS cuda
                OPTIONS -DCMAKE_CUDA_COMPILER=${CMAKE_CUDA_COMPILER} -DCMAKE_CUDA_ARCHITECTURES=80-virtual)
 endif()
-if(convoy_cuda_FOUND AND convoy_nccl_FOUND AND NOT EXISTS /usr/bin/nvcc)  # beside a system's own nvcc are programs that must be found
+if(convoy_cuda_FOUND AND convoy_nccl_FOUND AND NOT EXISTS /usr/bin/nvcc)  # the test hides the folder of nvcc, and /usr/bin must not be hidden
   add_consumer(wheels PROJECT wheels COMPONENTS cuda nccl
                OPTIONS -DTOOLKIT=${CUDAToolkit_BIN_DIR}
                        "-DFILES=${CUDA_CUDART} ${CUDA_cublasLt_LIBRARY} ${CONVOY_CUDNN_LIBRARY} ${CONVOY_NCCL_LIBRARY}"
@@ -247,7 +249,7 @@ add_consumer(option_misspelt PROJECT add_subdirectory OPTIONS -DCONVOY_HOST=YES
              SAYS "CONVOY_HOST is 'YES'.*it must be AUTO, ON or OFF")
 add_consumer(wrong_version PROJECT find_package OPTIONS -DVERSION=99.0 SAYS "requested[ \n]+version \"?99.0")
 
-# Programs that must not compile, each with one sentence. One of CUDA says `// EMULATES` as tests do.
+# Programs that must not compile, each with one sentence. A program with CUDA has a line `// EMULATES`, as tests do.
 file(GLOB wrong CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp)
 foreach(compiler IN LISTS compilers)
   foreach(source IN LISTS wrong)
@@ -294,7 +296,7 @@ else()
   message(STATUS "convoy: the experiment driver is not tested: it needs Python 3.11 or later")
 endif()
 
-# Hosts made of network namespaces, where this machine lets one make them.
+# Hosts made of network namespaces, if this machine allows them.
 if(TARGET test_mpi_exchange)
   set(doctor "")
   if(TARGET doctor)
@@ -313,7 +315,7 @@ if(Python3_FOUND AND convoy_mpi_FOUND AND TARGET bert_pretrain)
   set_tests_properties(programs.hosts PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77 RUN_SERIAL TRUE LABELS programs)
 endif()
 
-# What Trainer itself and the kernel of direct exchanges cost, in instructions.
+# The cost of Trainer itself and of the kernel of direct exchanges, in instructions.
 find_program(CONVOY_VALGRIND NAMES valgrind)
 mark_as_advanced(CONVOY_VALGRIND)
 if(CONVOY_VALGRIND)
@@ -327,7 +329,7 @@ if(CONVOY_VALGRIND)
   set_tests_properties(comm_overhead PROPERTIES TIMEOUT 300 LABELS comm)
 endif()
 
-# The format is that of one version: others disagree in details.
+# The format is that of clang-format 14; other versions differ in details.
 if(CONVOY_CLANG_FORMAT)
   execute_process(COMMAND ${CONVOY_CLANG_FORMAT} --version OUTPUT_VARIABLE version)
   if(version MATCHES "version 14[.]")
@@ -336,6 +338,6 @@ if(CONVOY_CLANG_FORMAT)
   endif()
 endif()
 
-# The commands that the README shows exist.
+# The scripts, presets, folders and programs that the README names exist.
 add_test(NAME readme COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/readme/check.sh ${PROJECT_SOURCE_DIR})
 set_tests_properties(readme PROPERTIES TIMEOUT 60 LABELS sources)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# check.sh COMPILER STD FLAGS_FILE HEADER...: each header compiles alone and without a warning, behind the standard library, which
-# std.sh compiled and looks after. A header that another one of them includes before all but that library is read alone there.
+# check.sh COMPILER STD FLAGS_FILE HEADER...: each header compiles alone and without a warning, after the standard library, which
+# std.sh has precompiled and checked. A header that another one includes first, apart from that library, is tested there: it is skipped.
 compiler=$1 std=$2 flags=$3
 shift 3
 include=$(sed -n 's/^-I//p' "$flags" | tail -1)

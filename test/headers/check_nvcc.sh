@@ -1,5 +1,5 @@
 #!/bin/sh
-# check_nvcc.sh NVCC FLAGS_FILE HEADER [ARCHITECTURE]: the header compiles alone as CUDA, for sm_80 unless told otherwise.
+# check_nvcc.sh NVCC FLAGS_FILE HEADER [ARCHITECTURE]: the header compiles alone as CUDA, by default for sm_80.
 nvcc=$1 flags=$2 header=$3 architecture=${4:-sm_80}
 source=$(mktemp -d) || exit 1
 trap 'rm -rf "$source"' EXIT

@@ -1,5 +1,5 @@
-# awk -f std.awk std.txt HEADER...: every header includes itself the headers of the standard library that it names things of, as
-# std.txt lists them.
+# awk -f std.awk std.txt HEADER...: every header itself includes the standard headers of the names in std:: that it uses. std.txt
+# lists these names.
 FNR == NR {
   if ($1 != "#") for (i = 2; i <= NF; ++i) from[$i] = from[$i] " " $1
   next

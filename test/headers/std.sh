@@ -1,6 +1,6 @@
 #!/bin/sh
-# std.sh COMPILER STD INCLUDE_FOLDER: every header below the folder includes what of the standard library it names. Compiles that
-# library's headers into STD.gch, since each header that is read alone reads them again, which takes half of its time.
+# std.sh COMPILER STD INCLUDE_FOLDER: every header below the folder includes the standard headers of the names in std:: that it uses.
+# Precompiles the standard headers into STD.gch: reading them again takes half of the time of compiling a header alone.
 set -eu
 here=$(dirname "$0")
 find "$3" -name '*.hpp' -o -name '*.cuh' | sort | xargs awk -f "$here/std.awk" "$here/std.txt"

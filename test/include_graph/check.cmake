@@ -1,9 +1,9 @@
-# cmake -P check.cmake <include folder>: holds the #include lines under convoy/ to the rooms of the house.
+# cmake -P check.cmake <include folder>: the #include lines under convoy/ follow the order of the rooms.
 #
 #   core <- parallel <- memory      core <- graph <- models      memory, parallel <- optim      memory, parallel <- comm
 #   graph, memory, parallel, optim <- exec      memory, parallel <- data     comm, graph, io <- sim      core, graph <- io      everything <- train
 #
-# A header at the top (convoy.hpp) may include every room. No cycles; nothing that is not there; CUDA only in .cuh.
+# A header at the top (convoy.hpp) may include every room. There are no cycles and no missing headers, and only a .cuh includes CUDA.
 cmake_minimum_required(VERSION 3.25)
 math(EXPR last "${CMAKE_ARGC} - 1")
 get_filename_component(root ${CMAKE_ARGV${last}} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_BINARY_DIR})
@@ -79,7 +79,7 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 
-# Takes away, again and again, every header that includes none of those left; what stays is in a cycle or above one.
+# Removes headers that include none of those left, until there are no more: what is left is in a cycle or above one.
 set(left ${headers})
 set(shrinking TRUE)
 while(shrinking)
@@ -98,7 +98,7 @@ while(shrinking)
     endif()
   endforeach()
 endwhile()
-# And every header that none of those left includes: it is above the cycle, not in it.
+# Then removes headers that none of those left includes, until there are no more: they are above a cycle, not in it.
 set(shrinking TRUE)
 while(shrinking)
   set(shrinking FALSE)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check.sh NVCC FLAGS_FILE: no kernel spills or has a stack on sm_90, and none of registers.txt takes more registers than it says
-# there: with more, fewer of its blocks fit a processor.
+# check.sh NVCC FLAGS_FILE: on sm_90 no kernel spills or has a stack, and no kernel of registers.txt takes more registers than listed
+# there: with more, fewer of its blocks would fit a multiprocessor.
 set -euo pipefail
 nvcc=$1 flags=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,7 +9,7 @@ trap 'rm -rf "$scratch"' EXIT
 # shellcheck disable=SC2046
 "$nvcc" $(sed 's/^-isystem/-isystem=/' "$flags") --expt-relaxed-constexpr -arch=sm_90 -Xptxas -v -cubin -o "$scratch/kernels.cubin" \
   "$here/kernels.cu" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
-# A kernel a line: its name, bytes of stack, of stores and of loads that spill, registers.
+# One line per kernel: its name, bytes of stack, of spill stores and of spill loads, registers.
 c++filt <"$scratch/log" | sed -n "
   s/.*Compiling entry function '\(.*\)' for.*/\1/; t name; b numbers
   :name
