@@ -124,7 +124,7 @@ CONVOY_FUNCTION Outcome simulate(const Setting& setting, const Manner& manner) {
   setting.cluster.check();
   setting.work.check();
   if (setting.steps < 0)
-    fail<ConfigError>("sim: the number of steps must not be negative, not ", setting.steps);
+    fail<ConfigError>("sim: the number of steps must be at least 0, not ", setting.steps);
   const int steps = detail::steps_for(setting);
   if (serves(setting.exchange)) {
     Serving simulation(setting, steps, manner.shown);

@@ -233,7 +233,7 @@ CONVOY_FUNCTION CheckpointFolder::CheckpointFolder(CheckpointOptions options, in
     : options_(std::move(options)), rank_(rank), world_(world) {
   if (options_.directory.empty()) fail<ConfigError>("checkpoint: no directory is given");
   if (options_.every < 0)
-    fail<ConfigError>("checkpoint: every (steps between checkpoints) must not be negative, not ",
+    fail<ConfigError>("checkpoint: every (steps between checkpoints) must be at least 0, not ",
                       options_.every);
   if (options_.keep < 1) fail<ConfigError>("checkpoint: keep must be at least 1, not ", options_.keep);
 }

@@ -24,7 +24,7 @@ class Engine final : public Computation {
         kernels_(kernels),
         parameters_(plan, options.canonical, space) {
     if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
-    if (options.threads < 0) fail<ConfigError>("exec: threads must not be negative, not ", options.threads);
+    if (options.threads < 0) fail<ConfigError>("exec: threads must be at least 0, not ", options.threads);
     if (options.logits_mib <= 0)
       fail<ConfigError>("exec: logits_mib must be at least 1, not ", options.logits_mib);
     expect_kernels("host", plan, kernels);
