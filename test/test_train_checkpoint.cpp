@@ -454,16 +454,21 @@ TEST_CASE("checkpoints that do not name their optimizer are read") {
         fit<AllReduce>({.ranks = 1, .checkpoints = {.directory = folder.path / "whole"}}).values);
 }
 
-TEST_CASE("a folder that cannot be written ends the fit with the reason, before the first step") {
+TEST_CASE("a folder that cannot be made or written ends the fit with the reason, before the first step") {
   Trainer<Normed, optim::Adam, comm::None, Reference<float>> trainer({.batch = 10});
-  train::Checkpoints checkpoints(trainer, {.directory = "/proc/none", .every = 1});
-  try {
-    trainer.fit(training, {.log = nullptr, .keeper = &checkpoints});
-    FAIL("nothing was written and nothing was said");
-  } catch (const CheckpointError& error) {
-    CHECK(std::string(error.what()).starts_with("/proc/none cannot be made: "));
-  }
-  CHECK(trainer.steps_done() == 0);
+  const auto refused = [&](const char* folder, const std::string& reason) {
+    train::Checkpoints checkpoints(trainer, {.directory = folder, .every = 1});
+    try {
+      trainer.fit(training, {.log = nullptr, .keeper = &checkpoints});
+      FAIL("nothing was written and nothing was said");
+    } catch (const Error& error) {
+      CHECK(std::string(error.what()).starts_with(reason));
+    }
+    CHECK(trainer.steps_done() == 0);
+  };
+  refused("/proc/none", "/proc/none cannot be made: ");
+  // The folder exists, and not even root can write there.
+  refused("/proc/self", "/proc/self/rank-0.safetensors cannot be written: ");
 }
 
 TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list of what did not match") {

@@ -73,8 +73,8 @@ class CheckpointFolder {
   /// The step of the newest checkpoint, or -1. Also removes partial folders that an interrupted run has left;
   /// only rank 0 may call it, before any rank writes.
   std::int64_t newest() const;
-  /// Creates the folder, so that one that cannot be created is reported before the first step. Throws
-  /// CheckpointError.
+  /// Creates the folder and checks that this rank can write there, so that a folder that cannot be used is
+  /// reported before the first step. Throws CheckpointError, or what expect_writable throws.
   void make() const;
   std::filesystem::path of(std::int64_t step) const { return options_.directory / concat("step-", step); }
 
@@ -272,6 +272,7 @@ CONVOY_FUNCTION void CheckpointFolder::make() const {
   std::error_code error;
   std::filesystem::create_directories(options_.directory, error);
   if (error) fail<CheckpointError>(options_.directory.string(), " cannot be made: ", error.message());
+  expect_writable(file_of(options_.directory, rank_));
 }
 
 CONVOY_FUNCTION void CheckpointFolder::wait() {
