@@ -120,7 +120,7 @@ TEST_CASE("what does not go together is refused in one sentence") {
   CHECK(refusal("nccl", "nccl", {}, {.servers = 2}) ==
         "comm \"nccl\" does not use servers, which is an option of ps, ps-async and ps-stale");
   CHECK(refusal("cuda-peer", "cuda-peer", {}, {.codec = "int8"}) ==
-        "comm \"cuda-peer\" does not use codec, which is an option of ring");
+        "comm \"cuda-peer\" does not use codec, which is an option of nccl");
   CHECK(refusal("nccl", "nccl", {}, {.codec = "powersgd"}) ==
         "GPUs have no codec \"powersgd\"; choose none, bf16, f16, int8 and topk");
   CHECK(refusal("nccl", "nccl", {}, {.topk = {.fraction = 0.5}}) ==

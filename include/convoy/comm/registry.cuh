@@ -139,7 +139,7 @@ AnyIn<S> make(std::string_view policy, std::string_view transport, const AnyBoot
     if (line.entry.over != transport) continue;
     here.push_back(line.entry.name);
     if (line.entry.name != policy) continue;
-    detail::refuse_unused(line.entry, options, choice);
+    detail::refuse_unused(gpu_policies<S>, line.entry, options, choice);
     return line.make(bootstrap, options, choice);
   }
   if (!here.empty())

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -32,7 +33,6 @@
 
 #if CONVOY_DEFINITIONS
 #include <algorithm>
-#include <span>
 #endif
 
 namespace convoy::comm {
@@ -273,8 +273,10 @@ constexpr std::array<bool, sizeof...(Line)> offered_by(registry::PolicyList<Line
 }
 
 /// Throws ConfigError for an option that the comm of that entry, or its codec, would ignore, because the
-/// caller expects the option to have an effect. The deadline is accepted everywhere.
-void refuse_unused(const Entry& entry, const Options& options, const Choice& choice);
+/// caller expects the option to have an effect. The deadline is accepted everywhere. The error names the
+/// entries of `table` that have the option or, if none of them has it, those of `policies`.
+void refuse_unused(std::span<const Entry> table, const Entry& entry, const Options& options,
+                   const Choice& choice);
 /// Whether the choice asks for Weighted. Throws ConfigError if it asks for measured shares and also gives
 /// weights.
 bool weighs(const Choice& choice);
@@ -316,7 +318,8 @@ CONVOY_FUNCTION bool has_word(std::string_view text, std::string_view word) {
   return false;
 }
 
-CONVOY_FUNCTION void refuse_unused(const Entry& entry, const Options& options, const Choice& choice) {
+CONVOY_FUNCTION void refuse_unused(std::span<const Entry> table, const Entry& entry, const Options& options,
+                                   const Choice& choice) {
   struct Given {
     std::string name, text;
   };
@@ -342,8 +345,14 @@ CONVOY_FUNCTION void refuse_unused(const Entry& entry, const Options& options, c
       continue;
     }
     if (has_word(entry.options, group)) continue;
+    const auto has = [&](const Entry& e) { return has_word(e.options, group); };
+    if (std::none_of(table.begin(), table.end(), has)) table = policies;
     std::vector<std::string_view> users, others;
-    for (const Entry& e : policies) (has_word(e.options, group) ? users : others).push_back(e.name);
+    for (const Entry& e : table) {
+      std::vector<std::string_view>& names = has(e) ? users : others;
+      // On GPUs a policy has an entry for each of its transports.
+      if (std::find(names.begin(), names.end(), e.name) == names.end()) names.push_back(e.name);
+    }
     fail<ConfigError>("comm \"", entry.name, "\" does not use ", group, ", which is an option of ",
                       users.size() > others.size() ? "all but " + listing(others) : listing(users));
   }
@@ -447,7 +456,7 @@ Any make(registry::PolicyList<Line...> list, std::string_view policy, const tran
     return Background<Any>(make(list, policy, where, shelf, options, plain));
   }
   for (const Entry& entry : policies)
-    if (entry.name == policy) refuse_unused(entry, options, choice);
+    if (entry.name == policy) refuse_unused(policies, entry, options, choice);
   std::optional<Any> any = make_listed(list, policy, where, shelf, options, choice);
   if (!any) no_such(policy, where.name(), shelf.offered);
   return std::move(*any);
