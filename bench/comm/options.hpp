@@ -86,6 +86,8 @@ inline bool parse(std::vector<char*>& arguments, Options& options) {
     if (*end != '\0' || !(number > 0) || number > 1e6)
       return detail::refuse(name, "must be a number above 0 and at most 1e6", value);
     const int whole = static_cast<int>(number);
+    const bool counts = name == "--ranks" || name == "--servers" || name == "--window";
+    if (counts && whole != number) return detail::refuse(name, "must be a whole number from 1 to 1e6", value);
     if (name == "--ranks") options.ranks = whole;
     if (name == "--link-gbps") options.link_gbps = number;
     if (name == "--segment-kib") options.comm.segment_bytes = static_cast<std::size_t>(number * 1024);
