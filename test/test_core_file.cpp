@@ -1,4 +1,5 @@
 // Files that are written completely or not at all.
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -27,6 +28,22 @@ struct Scratch {
 };
 
 }  // namespace
+
+TEST_CASE("a file is read whole, zeros and all, or refused with its path and the system's reason") {
+  const Scratch scratch;
+  const fs::path path = scratch.folder / "bytes";
+  std::string bytes(200'000, '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31);
+  write_file(path, bytes);
+  CHECK(read_file(path) == bytes);
+  write_file(path, "");
+  CHECK(read_file(path).empty());
+  CHECK_THROWS_WITH_AS(
+      read_file(scratch.folder / "nowhere"),
+      ((scratch.folder / "nowhere").string() + " cannot be read: No such file or directory").c_str(), Error);
+  CHECK_THROWS_WITH_AS(read_file(scratch.folder),
+                       (scratch.folder.string() + " cannot be read: Is a directory").c_str(), Error);
+}
 
 TEST_CASE("a file is replaced whole, and nothing is left beside it") {
   const Scratch scratch;

@@ -58,7 +58,7 @@ TEST_CASE("sim: clusters are read strictly") {
                            "c.json: at byte 31 there is the number 5000000000, which is too large");
   refuses<ConfigError>(R"({"name": "none"})", "cluster \"none\" has no nodes");
   refuses<ConfigError>(R"({"name": "a", "nodes": [{"speed": 0}]})",
-                       "cluster \"a\": nodes.speed is 0; it must be above 0 and below 1e9");
+                       "cluster \"a\": nodes[0].speed is 0; it must be above 0 and below 1e9");
   refuses<ConfigError>(R"({"name": "a", "nodes": [{"count": 1000000, "ranks": 1000000}]})",
                        "cluster \"a\": the number of ranks is 1e+12; it must be at most 2^20");
   refuses<ConfigError>(R"({"name": "a", "nodes": [{}], "hide": 1.5})",

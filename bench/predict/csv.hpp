@@ -3,8 +3,6 @@
 #pragma once
 
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include <convoy/core/error.hpp>
+#include <convoy/core/file.hpp>
 
 namespace bench {
 
@@ -146,12 +145,8 @@ inline Csv parse_csv(std::string_view text, const std::string& file) {
   return csv;
 }
 
-/// Reads a file. Throws ConfigError if it cannot be read, and what parse_csv throws.
-inline Csv read_csv(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) convoy::fail<convoy::ConfigError>(file, " cannot be read");
-  return parse_csv(text, file);
-}
+/// Reads a file. Throws convoy::Error with the system's reason if the file cannot be read, and what parse_csv
+/// throws.
+inline Csv read_csv(const std::string& file) { return parse_csv(convoy::read_file(file), file); }
 
 }  // namespace bench

@@ -74,7 +74,7 @@ refuses 'there is no comm "rung" to simulate' "$pair" --model convnet --batch 8 
 refuses 'needs ranks that see each other' "$pair" --model convnet --batch 8 --comm direct
 refuses "cannot grow to 3 nodes" "$pair" --nodes 3 --model convnet --batch 8
 echo '{"name": "bad", "nodes": [{"ranks": 0}]}' > "$scratch/bad.json"
-refuses 'nodes.ranks is 0; it must be 1 to 2^20' "$scratch/bad.json" --model convnet --batch 8
+refuses 'nodes\[0\].ranks is 0; it must be 1 to 2^20' "$scratch/bad.json" --model convnet --batch 8
 refuses 'takes MiB above 0 and below 2^20' "$pair" --model convnet --batch 8 --bucket-mib none
 [ $failures -eq 0 ] && echo "predict ranks policies on every cluster"
 exit $((failures > 0))

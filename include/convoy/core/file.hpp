@@ -1,8 +1,9 @@
-// File: atomic writes and renames, so that a file or folder is there whole or not at all.
+// File: reads, and atomic writes and renames, so that a file or folder is there whole or not at all.
 #pragma once
 
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <convoy/core/compiled.hpp>
@@ -10,6 +11,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <system_error>
@@ -20,6 +22,9 @@
 #endif
 
 namespace convoy {
+
+/// The bytes of a file. Throws Error with the system's reason if the file cannot be read.
+std::string read_file(const std::filesystem::path& path);
 
 /// Writes a text to a temporary file next to `path`, syncs it and renames it to `path`, so that a reader sees
 /// either the old content or the new. If `path` exists and is not a regular file (a pipe, a device), it is
@@ -45,6 +50,20 @@ inline bool is_special(const std::filesystem::path& path) {
 }
 inline std::filesystem::path beside(const std::filesystem::path& path) { return path.string() + ".part"; }
 }  // namespace detail
+
+CONVOY_FUNCTION std::string read_file(const std::filesystem::path& path) {
+  std::string text;
+  std::FILE* const file = std::fopen(path.c_str(), "rb");
+  int reason = file == nullptr ? errno : 0;
+  if (file != nullptr) {
+    char part[1 << 16];
+    while (const std::size_t count = std::fread(part, 1, sizeof part, file)) text.append(part, count);
+    if (std::ferror(file) != 0) reason = errno;
+    std::fclose(file);
+  }
+  if (reason != 0) fail(path.string(), " cannot be read: ", std::strerror(reason));
+  return text;
+}
 
 CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::string_view text) {
   write_file(path, std::span<const std::string_view>(&text, 1));

@@ -80,7 +80,7 @@ class ByteSource {
     std::byte extra[1];
     if (read(extra) != 0)
       fail<DataError>("data: ", path_, " holds more than the ", position_ - 1, " bytes",
-                      gzip_ ? " (inflated)" : "", " that its header announces");
+                      gzip_ ? " (inflated)" : "", " that were expected");
   }
 
  private:

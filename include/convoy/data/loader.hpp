@@ -207,7 +207,7 @@ Loader<D, valid>::~Loader() {
 template <class D, bool valid>
 void Loader<D, valid>::start(std::int64_t epoch, std::int64_t step) {
   if (epoch < 0 || step < 0 || step > plan_.steps())
-    fail<ConfigError>("data: epoch ", epoch, " cannot start at step ", step, ", it has steps 0 to ",
+    fail<ConfigError>("data: epoch ", epoch, " cannot start at step ", step, ", expected 0 to ",
                       plan_.steps());
   {
     std::lock_guard lock(mutex_);

@@ -13,9 +13,7 @@
 #if CONVOY_DEFINITIONS
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <initializer_list>
-#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -36,8 +34,8 @@ graph::Profile parse_profile(std::string_view text, std::string_view file);
 /// reason.
 void write_profile(const std::filesystem::path& path, const graph::Profile& profile);
 
-/// Reads a profile of `plan`. Throws CheckpointError if the file cannot be read or holds no profile, and
-/// ConfigError if the profile is of another plan.
+/// Reads a profile of `plan`. Throws Error with the system's reason if the file cannot be read,
+/// CheckpointError if it holds no profile, and ConfigError if the profile is of another plan.
 graph::Profile read_profile(const std::filesystem::path& path, const Plan& plan);
 
 #if CONVOY_DEFINITIONS
@@ -169,10 +167,7 @@ CONVOY_FUNCTION void write_profile(const std::filesystem::path& path, const grap
 }
 
 CONVOY_FUNCTION graph::Profile read_profile(const std::filesystem::path& path, const Plan& plan) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) fail<CheckpointError>(path.string(), " cannot be read");
-  graph::Profile profile = parse_profile(text, path.string());
+  graph::Profile profile = parse_profile(read_file(path), path.string());
   graph::expect_profile(plan, profile);
   return profile;
 }

@@ -21,8 +21,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 
@@ -83,7 +81,8 @@ Trace parse(std::string_view text, std::string_view file);
 
 /// Throws Error, with the system's reason.
 void write(const std::filesystem::path& path, const Trace& trace);
-/// Throws CheckpointError if the file cannot be read or holds no trace.
+/// Throws Error with the system's reason if the file cannot be read, and CheckpointError if it holds no
+/// trace.
 Trace read(const std::filesystem::path& path);
 
 #if CONVOY_DEFINITIONS
@@ -313,10 +312,7 @@ CONVOY_FUNCTION void write(const std::filesystem::path& path, const Trace& trace
 }
 
 CONVOY_FUNCTION Trace read(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) fail<CheckpointError>(path.string(), " cannot be read");
-  return parse(text, path.string());
+  return parse(read_file(path), path.string());
 }
 
 #endif

@@ -176,10 +176,12 @@ CONVOY_FUNCTION void Cluster::check() const {
   };
   if (nodes.empty()) fail<ConfigError>("cluster \"", name, "\" has no nodes");
   double all = 0;
-  for (const Nodes& some : nodes) {
-    expect(some.count >= 1 && some.count <= most, "nodes.count", some.count, "1 to 2^20");
-    expect(some.ranks >= 1 && some.ranks <= most, "nodes.ranks", some.ranks, "1 to 2^20");
-    expect(some.speed > 0 && some.speed < 1e9, "nodes.speed", some.speed, "above 0 and below 1e9");
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const Nodes& some = nodes[i];
+    const std::string entry = concat("nodes[", i, "].");
+    expect(some.count >= 1 && some.count <= most, entry + "count", some.count, "1 to 2^20");
+    expect(some.ranks >= 1 && some.ranks <= most, entry + "ranks", some.ranks, "1 to 2^20");
+    expect(some.speed > 0 && some.speed < 1e9, entry + "speed", some.speed, "above 0 and below 1e9");
     all += static_cast<double>(some.count) * some.ranks;
   }
   expect(all <= most, "the number of ranks", all, "at most 2^20");

@@ -14,8 +14,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -33,7 +31,8 @@ namespace convoy::sim {
 /// numbers.
 Cluster parse_cluster(std::string_view text, std::string_view file);
 
-/// Reads a cluster. Throws CheckpointError if the file cannot be read, and as parse_cluster does.
+/// Reads a cluster. Throws Error with the system's reason if the file cannot be read, and what
+/// parse_cluster throws.
 Cluster read_cluster(const std::filesystem::path& path);
 
 /// The text of a cluster's file; parse_cluster turns it back into the same cluster.
@@ -143,10 +142,7 @@ CONVOY_FUNCTION Cluster parse_cluster(std::string_view text, std::string_view fi
 }
 
 CONVOY_FUNCTION Cluster read_cluster(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) fail<CheckpointError>(path.string(), " cannot be read");
-  return parse_cluster(text, path.string());
+  return parse_cluster(read_file(path), path.string());
 }
 
 #endif
