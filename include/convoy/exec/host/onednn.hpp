@@ -253,9 +253,10 @@ struct ProductShape {
   return status == dnnl_success ? std::move(made) : Description();
 }
 
-/// oneDNN's first choice for the matrix product c = a b, or c += a b; empty if it has none.
+/// oneDNN's first choice for the matrix product c = a b, or c += a b, plus `bias` in every row unless it is
+/// null; empty if it has none.
 [[gnu::cold]] inline Description describe_matrices(dnnl_engine_t engine, Descriptor a, Descriptor b,
-                                                   Descriptor c, bool accumulate) {
+                                                   Descriptor bias, Descriptor c, bool accumulate) {
   Attributes attributes;
   check(dnnl_primitive_attr_create(attributes.out()), "make attributes");
   check(dnnl_primitive_attr_set_scratchpad_mode(attributes.get(), dnnl_scratchpad_mode_user),
@@ -268,12 +269,12 @@ struct ProductShape {
     check(dnnl_post_ops_append_sum(after.get(), 1.0f, 0, dnnl_data_type_undef), "set an attribute");
   check(dnnl_primitive_attr_set_post_ops(attributes.get(), after.get()), "set an attribute");
   const dnnl_status_t status =
-      dnnl_matmul_primitive_desc_create(made.out(), engine, a, b, nullptr, c, attributes.get());
+      dnnl_matmul_primitive_desc_create(made.out(), engine, a, b, bias, c, attributes.get());
 #else
   if (accumulate) check(dnnl_post_ops_append_sum(after.get(), 1.0f), "set an attribute");
   check(dnnl_primitive_attr_set_post_ops(attributes.get(), after.get()), "set an attribute");
   dnnl_matmul_desc_t product;
-  dnnl_status_t status = dnnl_matmul_desc_init(&product, a, b, nullptr, c);
+  dnnl_status_t status = dnnl_matmul_desc_init(&product, a, b, bias, c);
   if (status == dnnl_success)
     status = dnnl_primitive_desc_create(made.out(), &product, attributes.get(), engine, nullptr);
 #endif

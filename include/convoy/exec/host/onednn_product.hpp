@@ -79,35 +79,46 @@ class OneDnnProduct {
   Way ways_[3];
 };
 
-/// C = A B, or C += A B, of row-major matrices: A [m, k] or, transposed, [k, m]; B [k, n] or, transposed, [n,
-/// k]; C [m, n]. A and B have the backend's type, C is f32. The rows of A are `stride` elements apart. The
-/// matrices of several products may share memory.
+/// C = A B, C = A B + bias or C += A B, of row-major matrices: A [m, k] or, transposed, [k, m]; B [k, n] or,
+/// transposed, [n, k]; C [m, n]; the bias [n] is added to every row. A and B have the backend's type, C and
+/// the bias are f32. The rows of A are `stride` elements apart. The matrices of several products may share
+/// memory.
 class MatrixProduct {
  public:
   /// Throws ExecError if oneDNN has no implementation but reference code.
   [[gnu::cold]] MatrixProduct(Program& p, bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n,
-                              std::int64_t k, std::int64_t stride, bool accumulate)
+                              std::int64_t k, std::int64_t stride, bool accumulate, bool biased = false)
       : a_({m, k}, transpose_a ? Dims{1, stride} : Dims{stride, 1}, p.backend().factor),
-        b_({k, n}, transpose_b ? dnnl_ba : dnnl_ab, p.backend().factor),
+        b_({k, n}, transpose_b && !is_vector(k, n) ? dnnl_ba : dnnl_ab, p.backend().factor),
+        bias_(biased ? Layout({1, n}, dnnl_ab) : Layout()),
         c_({m, n}, dnnl_ab),
-        description_(describe_matrices(p.backend().engine.get(), a_.get(), b_.get(), c_.get(), accumulate)) {
+        description_(describe_matrices(p.backend().engine.get(), a_.get(), b_.get(), bias_.get(), c_.get(),
+                                       accumulate)) {
     if (!description_ || is_reference(implementation_of(description_)))
       fail<ExecError>("exec: oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR,
                       " has no fast product of matrices, ", m, "x", k, " by ", k, "x", n,
                       ", on this processor");
     scratch_ = p.scratchpad(description_);
   }
-  [[gnu::cold]] void bind(Program& p, Location a, Location b, Location c) {
+  [[gnu::cold]] void bind(Program& p, Location a, Location b, Location c, Location bias = {}) {
     const Program::Argument arguments[] = {{DNNL_ARG_SRC, {a_, a}},
                                            {DNNL_ARG_WEIGHTS, {b_, b}},
+                                           {DNNL_ARG_BIAS, {bias_, bias}},
                                            {DNNL_ARG_DST, {c_, c}},
                                            {DNNL_ARG_SCRATCHPAD, scratch_}};
     call_ = p.call(description_, arguments);
   }
   void operator()() const { (*call_)(); }
+  [[gnu::cold]] std::string_view implementation() const { return implementation_of(description_); }
 
  private:
-  Layout a_, b_, c_;
+  /// Whether the matrix lies in memory as its transpose does. oneDNN then calls both orders equal, but may
+  /// only have reference code for one of them.
+  static constexpr bool is_vector(std::int64_t rows, std::int64_t columns) {
+    return rows == 1 || columns == 1;
+  }
+
+  Layout a_, b_, bias_, c_;
   Description description_;
   Bound scratch_;
   const Call* call_ = nullptr;

@@ -1,5 +1,5 @@
-// A linear layer by oneDNN's inner product, with or without an activation. If a cross-entropy follows, its
-// kernel computes both.
+// A linear layer by oneDNN's inner product, with or without an activation. In f32 a matrix product computes
+// its forward pass. If a cross-entropy follows, its kernel computes both.
 #pragma once
 
 #include <cstdint>
@@ -87,6 +87,8 @@ class LinearStage final : public Stage {
     if (bias_ >= 0) bias_slot_ = {{{out}, dnnl_x}, Location::fixed(p.parameters().value(bias_))};
     multiply_.shape.bias = bias_slot_.desc.get();
     describe(p, Direction::forward);
+    if (p.backend().factor == dnnl_f32 && vectors_ >= many_vectors)
+      forward_ = std::make_unique<MatrixProduct>(p, false, true, vectors_, out, in, in, false, bias_ >= 0);
     source_ = p.convert(given, multiply_.layout(Direction::forward, OneDnnProduct::src), index,
                         value_.wants_gradient ? p.backward_time(index) : index);
     weights_ = {p.convert(slot_, multiply_.layout(Direction::forward, OneDnnProduct::weights), index, index),
@@ -134,7 +136,10 @@ class LinearStage final : public Stage {
     contribution_.bind(p);
     d_weight_.bind(p);
     d_bias_.bind(p);
-    multiply_.bind(p, Direction::forward, source_.to(), weights_.to(), bias_slot_, result_);
+    if (forward_)
+      forward_->bind(p, source_.to().place, weights_.to().place, result_.place, bias_slot_.place);
+    else
+      multiply_.bind(p, Direction::forward, source_.to(), weights_.to(), bias_slot_, result_);
     if (multiply_.has(Direction::weights))
       multiply_.bind(p, Direction::weights, source_.to(), weight_gradient_, d_bias_.target(), dy_.to());
     if (multiply_.has(Direction::data))
@@ -145,7 +150,10 @@ class LinearStage final : public Stage {
   void forward(Program& p) override {
     source_.run();
     weights_.run(p.threads());
-    multiply_.run(Direction::forward);
+    if (forward_)
+      (*forward_)();
+    else
+      multiply_.run(Direction::forward);
     if (part_) part_->forward(p);
   }
   void backward(Program& p) override {
@@ -163,10 +171,14 @@ class LinearStage final : public Stage {
     contribution_.finish(p.threads());
   }
   [[gnu::cold]] std::string implementation() const override {
-    return std::string(multiply_.implementation(Direction::forward));
+    return std::string(forward_ ? forward_->implementation() : multiply_.implementation(Direction::forward));
   }
 
  private:
+  /// From this number of vectors on, oneDNN's matrix product computes the forward pass in f32: the
+  /// implementation that oneDNN has for an inner product of plain weights divides work badly among threads.
+  static constexpr std::int64_t many_vectors = 16;
+
   /// Asks oneDNN for one direction; throws ExecError if it has no fast implementation. In f32 all three
   /// directions use the plan's order, so weights are never copied. In bf16 the rounded copy has the order
   /// that oneDNN prefers. Forward and backward mostly prefer the same order and then share the copy.
@@ -192,6 +204,7 @@ class LinearStage final : public Stage {
   Conversion source_, dy_;
   WeightCopy weights_, data_weights_;
   OneDnnProduct multiply_;
+  std::unique_ptr<MatrixProduct> forward_;  // null if the inner product computes the forward pass
   std::unique_ptr<Part> part_;
   Contribution contribution_, d_weight_, d_bias_;
 };
