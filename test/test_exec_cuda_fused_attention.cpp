@@ -94,6 +94,21 @@ TEST_CASE("fused attention: heads that cuDNN does not know, and gradients that n
   CHECK(exec_compare::usual_distance<Fused<bf16>>(given, 4) < 3e-2);
 }
 
+TEST_CASE("fused attention: backward of shapes for which cuDNN has known faults is convoy's") {
+  const auto by_cudnn = [](int queries, int keys) {
+    const DynamicPlan plan([&](Builder& g) {
+      define(g, {.name = "faulty", .packed = false, .queries = queries, .keys = keys});
+    });
+    return attentions<Fused<bf16>>(plan);
+  };
+  CHECK(by_cudnn(8, 63) == 2);
+  CHECK(by_cudnn(8, 64) == 1);
+  CHECK(by_cudnn(8, 128) == 2);
+  CHECK(by_cudnn(8, 192) == 1);
+  CHECK(by_cudnn(1, 8) == 1);
+  CHECK(by_cudnn(8, 1) == 1);
+}
+
 TEST_CASE("fused attention: where cuDNN has no plan, or none within the workspace, convoy's kernels run") {
   const DynamicPlan plan([](Builder& g) { define(g, cases()[6]); });
   const auto own = passes<Own<bf16>>(plan);

@@ -29,7 +29,7 @@ class FusedAttentionPass {
   void plan(Program& p, const FusedAttention& shape, const AttentionTask<T>& task, int time) {
     const CudaOptions& options = p.libraries().options();
     if (!options.fuse_attention || cudnnGetVersion() < least_cudnn_of_attentions || !shape.is_aligned() ||
-        shape.mask_bytes() > static_cast<std::size_t>(options.workspace_mib) << 20)
+        !shape.is_reliable() || shape.mask_bytes() > static_cast<std::size_t>(options.workspace_mib) << 20)
       return;
     shape_ = shape;
     scale_ = task.scale;

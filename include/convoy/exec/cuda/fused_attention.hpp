@@ -52,6 +52,11 @@ struct FusedAttention {
       if (count * size_of(element) % 16 != 0) return false;
     return true;
   }
+  /// Whether no fault of cuDNN is known for the shape. Backward computes NaN for finite inputs on Hopper
+  /// GPUs: in the gradients of queries if the number of keys is 64 above a multiple of 128 (pytorch issue
+  /// 196678; cuDNN 9.20 to 9.30), and in those of keys and values if there is one query (cudnn-frontend issue
+  /// 1072). It is not supported for one key (release notes of cuDNN 9.18.1).
+  bool is_reliable() const { return !backward || (keys % 128 != 64 && keys > 1 && queries > 1); }
   /// Bytes of the dropout mask: 1 or 0 for each probability.
   std::size_t mask_bytes() const {
     return drops ? static_cast<std::size_t>(rows) * static_cast<std::size_t>(heads) *
