@@ -37,8 +37,9 @@ namespace convoy::comm {
 /// Kernels of different ranks wait for one another, up to the deadline. Ranks that are threads of one process
 /// meet on the host around each exchange (bootstrap/gate.cuh), so that their calls in between may wait for
 /// the GPU. Graphs can replay steps only if the ranks are processes, because threads would not meet in a
-/// graph. Ranks that share a GPU, for tests, must be threads, because a GPU runs processes in turn, in time
-/// slices; device::let_ranks_share_gpus prepares a program for this.
+/// graph. Ranks that share a GPU, for tests, should be threads; device::let_ranks_share_gpus prepares a
+/// program for this. A GPU runs processes in turn, so each time that ranks of different processes wait for
+/// one another takes whole time slices.
 ///
 /// The host learns late that a wait has failed. Updates that are enqueued by then use gradients that are not
 /// sums, so after a CommError this rank may hold other values than the others.
