@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -161,6 +162,25 @@ TEST_CASE("ranks that mean different things are told in what") {
   });
   for (const std::string& sentence : sentences)
     CHECK(sentence == "rank 2 differs from rank 0 in gradients: 128 instead of 64");
+}
+
+TEST_CASE("an exchange may have a least number of blocks, a most, or both") {
+  for (const auto& [least, most] : {std::pair{4, 0}, {40, 0}, {0, 4}, {4, 4}, {2, 8}}) {
+    CAPTURE(least);
+    CAPTURE(most);
+    all_well(run<AllReduced>(2,
+                             [](AllReduced& comm, TestSpace&) {
+                               AllReduced part = comm.split(0);
+                               part.barrier();
+                             },
+                             {.least_blocks = least, .most_blocks = most}));
+  }
+  const auto sentences =
+      run<AllReduced>(2, [](AllReduced&, TestSpace&) {}, {.least_blocks = 8, .most_blocks = 4});
+  for (const std::string& sentence : sentences)
+    CHECK(
+        sentence ==
+        "nccl: an exchange has at least least_blocks = 8 thread blocks, which is more than most_blocks = 4");
 }
 
 TEST_CASE("memory is registered on all ranks or on none") {

@@ -339,6 +339,15 @@ inline ncclResult_t message(ncclComm_t comm, const NcclMessage& message, cudaStr
   return ncclSuccess;
 }
 
+/// Whether NCCL accepts the configuration. It compares the limits of thread blocks even where one of them is
+/// undefined, which is less than any number.
+inline bool accepts(const ncclConfig_t& config) {
+  const auto given = [](int blocks) { return blocks != NCCL_CONFIG_UNDEF_INT; };
+  return config.magic == 0xcafebeef && config.blocking == 0 &&
+         !(given(config.minCTAs) && config.minCTAs <= 0) && !(given(config.maxCTAs) && config.maxCTAs <= 0) &&
+         config.minCTAs <= config.maxCTAs;
+}
+
 inline std::mutex nccl_worlds_mutex;
 inline std::map<int, std::shared_ptr<NcclWorld>> nccl_worlds;  // by the number in their unique id
 
@@ -389,6 +398,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
     case ncclSuccess:
       return "no error";
+    case ncclInvalidArgument:
+      return "invalid argument";
     case ncclInvalidUsage:
       return "invalid usage";
     case ncclRemoteError:
@@ -403,7 +414,7 @@ const char* ncclGetLastError(ncclComm_t comm) { return comm == nullptr ? "" : co
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
-  if (config == nullptr || config->magic != 0xcafebeef || config->blocking != 0) return ncclInvalidArgument;
+  if (config == nullptr || !emulation::accepts(*config)) return ncclInvalidArgument;
   int number = 0;
   std::memcpy(&number, &id, sizeof number);
   *comm = new ncclComm;
@@ -422,7 +433,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   });
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
-  if (config != nullptr && config->blocking != 0) return ncclInvalidArgument;
+  if (config != nullptr && !emulation::accepts(*config)) return ncclInvalidArgument;
   const emulation::NcclWork work{
       .what = emulation::Collective::split, .color = color, .key = key, .made = made};
   *made = nullptr;

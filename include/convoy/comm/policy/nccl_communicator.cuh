@@ -93,6 +93,9 @@ class Communicator {
   /// All ranks of the bootstrap construct one together; `places` are those of all ranks.
   Communicator(const AnyBootstrap& ranks, std::span<const Place> places, const NcclOptions& options)
       : ranks_(ranks), gate_(ranks_, places), options_(options) {
+    if (options.least_blocks > 0 && options.most_blocks > 0 && options.least_blocks > options.most_blocks)
+      fail<ConfigError>("nccl: an exchange has at least least_blocks = ", options.least_blocks,
+                        " thread blocks, which is more than most_blocks = ", options.most_blocks);
     device::check(cudaGetDevice(&device_), "ask which GPU is this thread's");
     stream_ = device::make_urgent_stream();  // exchanges begin between backward's kernels
   }
@@ -130,8 +133,12 @@ class Communicator {
   ncclConfig_t config() const {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    if (options_.least_blocks > 0) config.minCTAs = options_.least_blocks;
     if (options_.most_blocks > 0) config.maxCTAs = options_.most_blocks;
+    if (options_.least_blocks > 0) {
+      config.minCTAs = options_.least_blocks;
+      // NCCL compares the two before it fills in its own maximum.
+      if (options_.most_blocks == 0) config.maxCTAs = std::max(options_.least_blocks, most_blocks_of_nccl);
+    }
     return config;
   }
 
@@ -262,6 +269,8 @@ class Communicator {
     device::Event done;
     NcclCall what;
   };
+
+  static constexpr int most_blocks_of_nccl = 32;
 
   int in_world(int rank) const { return ranks_.in_world(rank); }
   bool late(Clock::time_point since) const { return Clock::now() - since > options_.deadline; }
