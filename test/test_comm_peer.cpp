@@ -5,6 +5,7 @@
 // meet on the host around each exchange, so most ranks here pass for processes, whose kernels alone wait for
 // one another.
 #include <cstdlib>
+#include <limits>
 
 #include "as_processes.hpp"
 #include "comm_oracle.hpp"
@@ -322,6 +323,20 @@ TEST_CASE("a rank that does not come is named by the others within the deadline"
                                           "within 0.2 s (peer rank 1, ")));
     }
   }
+}
+
+TEST_CASE("a deadline too long for the clock never expires") {
+  for (const double deadline : {1e11, std::numeric_limits<double>::infinity()})
+    all_well(on_links(2,
+                      [&](Rank& rank) {
+                        Shared<f32> shared(rank, 100);
+                        shared.write(oracle::input<f32>(rank.link.rank(), 100, 1));
+                        if (rank.link.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                        rank.link.all_reduce<f32>(shared.window, 0, 100);
+                        if (!oracle::same_bits(shared.read(), in_order<f32>(2, 100, 1)))
+                          throw Error("not the sums");
+                      },
+                      {.deadline = Seconds(deadline)}));
 }
 
 TEST_CASE("no rank of a process enqueues before all are about to, and none goes on before all have") {

@@ -22,6 +22,10 @@ class Stopwatch {
 /// expires.
 class Deadline {
  public:
+  /// Limits of this length, about thirty years, and above never expire. It leaves ample room below the
+  /// clock's 2^63 nanoseconds.
+  static constexpr Seconds most{1e9};
+
   explicit Deadline(Seconds limit)
       : start_(Clock::now()),
         end_(limit < most ? start_ + std::chrono::duration_cast<Clock::duration>(limit)
@@ -31,8 +35,6 @@ class Deadline {
   Clock::time_point end() const { return end_; }
 
  private:
-  // About thirty years, which leaves ample room below the clock's 2^63 nanoseconds.
-  static constexpr Seconds most{1e9};
   Clock::time_point start_, end_;
 };
 

@@ -282,7 +282,8 @@ class Link {
     team.size = size_;
     team.what = what.word();
     team.bytes = static_cast<unsigned long long>(bytes);
-    team.patience = static_cast<unsigned long long>(options_.deadline.count() * 1e9);
+    team.patience =
+        static_cast<unsigned long long>(std::min(options_.deadline, Deadline::most).count() * 1e9);
     team.failed_wait = failed_wait_.get();
     for (int r = 0; r < size_; ++r) team.pads[r] = reinterpret_cast<Pad*>(pads_.of(r));
     device::launch({stream(), static_cast<unsigned>(blocks), threads, Meeting::shared_bytes}, kernel, team,
