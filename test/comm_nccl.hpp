@@ -416,7 +416,26 @@ TEST_CASE("an end of NCCL that hangs is said") {
                                            }
                                          },
                                          {.deadline = Seconds(0.2), .abort_deadline = Seconds(0.1)});
-  CHECK(contains(sentences[0], "NCCL did not end within 0.1 s, so end the process"));
+  CHECK(contains(sentences[0],
+                 "NCCL did not end within 0.1 s, perhaps because other ranks of the node have not "
+                 "ended either, so end the process"));
+  while (emulation::nccl_counts.communicators > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+TEST_CASE("an exchange ends by the deadline, although another rank of the node goes on with its own") {
+  std::atomic<bool> ended = false;
+  all_well(run<AllReduced>(2,
+                           [&](AllReduced& comm, TestSpace&) {
+                             {
+                               const AllReduced part = comm.split(0);
+                               const Deadline patience(Seconds(20));
+                               while (comm.rank() == 1 && !ended && !patience.expired())
+                                 std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                               if (comm.rank() == 1 && !ended) throw Error("the other has not ended");
+                             }
+                             ended = true;
+                           },
+                           {.deadline = Seconds(0.5)}));
   while (emulation::nccl_counts.communicators > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 

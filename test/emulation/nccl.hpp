@@ -7,7 +7,9 @@
 // in progress as well, and its communicator does not exist yet, although the call returns ncclSuccess. Sums
 // are computed in rank order; each partial sum is rounded to the type. Anything that NCCL forbids or leaves
 // undefined is refused: another call while one is in progress, mismatched calls of the ranks, freeing
-// registered memory. All ranks of a world must send and receive in the same groups.
+// registered memory. All ranks of a world must send and receive in the same groups. All ranks are
+// on one node, so that ncclCommDestroy waits until the others end their communicators; ncclCommAbort, which
+// may wait as well, does not.
 #pragma once
 
 #include <algorithm>
@@ -120,6 +122,7 @@ struct NcclWorld {
   std::condition_variable changed;
   std::map<std::size_t, Meeting> meetings;  // by number
   int joined = 0;
+  int ending = 0;     // ranks that have begun to destroy or abort their communicator
   bool gone = false;  // whether a rank has ended
 
   /// Returns once all ranks have reached their `number`-th collective and it is done, or this rank has given
@@ -147,6 +150,17 @@ struct NcclWorld {
     changed.wait(lock, [&] { return joined == size || aborted || gone; });
     if (nccl_settings.refuses_shared_gpus && size > 1 && !aborted) return ncclInvalidUsage;
     return gone ? ncclRemoteError : ncclSuccess;
+  }
+
+  void begin_to_end() {
+    const std::lock_guard lock(mutex);
+    ++ending;
+    changed.notify_all();
+  }
+  /// Returns once all ranks have begun to end their communicator.
+  void end_together() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return ending == size || gone; });
   }
 
  private:
@@ -450,11 +464,14 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return emulation::begin_job(comm, [] { return ncclSuccess; });
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  comm->world->begin_to_end();
+  comm->world->end_together();
   emulation::end_comm(comm);
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   ++emulation::nccl_counts.aborts;
+  comm->world->begin_to_end();
   while (emulation::nccl_settings.hangs_in_abort) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   emulation::end_comm(comm);
   return ncclSuccess;

@@ -43,7 +43,7 @@ namespace convoy::comm {
 /// Options of Nccl.
 struct NcclOptions {
   Seconds deadline{60};         ///< since the last progress; includes the backward that an exchange waits for
-  Seconds abort_deadline{5};    ///< for the abort of a failed communicator
+  Seconds abort_deadline{5};    ///< for the abort of a failed communicator, which waits for the node's ranks
   int least_blocks = 0;         ///< minimum of thread blocks of an exchange; 0: NCCL's own choice
   int most_blocks = 0;          ///< maximum, up to 32; fewer leave more of the GPU to backward; 0: likewise
   bool register_arenas = true;  ///< registers the arenas with NCCL, so that it can avoid copies
@@ -110,7 +110,7 @@ class Communicator {
     wake_.notify_one();
     if (watcher_.joinable()) watcher_.join();
     if (comm_ == nullptr) return;
-    if (!healthy() || !ends(numbers_) || !ends(comm_)) abort();
+    if (!healthy() || !ends()) abort();
   }
   /// False after an abort, and during stack unwinding, when other ranks may be gone: ncclCommFinalize would
   /// wait for them.
@@ -333,7 +333,8 @@ class Communicator {
     if (what.bytes > 0 && missing == nullptr) text += concat(", ", what.bytes, " bytes");
     gate_.leave();
     if (!abort())
-      text += concat("; NCCL did not end within ", options_.abort_deadline.count(), " s, so end the process");
+      text += concat("; NCCL did not end within ", options_.abort_deadline.count(),
+                     " s, perhaps because other ranks of the node have not ended either, so end the process");
     failure_.emplace(CommError::Fields{.rank = in_world(rank()),
                                        .peer = missing != nullptr ? in_world(missing->rank) : -1,
                                        .operation = what.text(),
@@ -344,8 +345,30 @@ class Communicator {
     throw CommError(*failure_);
   }
 
-  // False if the aborts are not over within their deadline: ncclCommAbort may hang as well.
-  bool abort() {
+  // False if the aborts are not over within their deadline.
+  bool abort() { return hand_over(ncclCommAbort, Deadline(options_.abort_deadline)); }
+
+  // Finalizes and destroys the communicators. False if that fails or exceeds the deadline; abort() then ends
+  // those that are left.
+  bool ends() {
+    const Deadline deadline(options_.deadline);
+    return finalized(numbers_, deadline) && finalized(comm_, deadline) &&
+           hand_over(ncclCommDestroy, deadline);
+  }
+  static bool finalized(ncclComm_t comm, const Deadline& deadline) {
+    if (comm == nullptr) return true;
+    ncclResult_t state = ncclCommFinalize(comm);
+    for (Naps naps; state == ncclInProgress; naps.nap()) {
+      if (deadline.expired()) return false;
+      if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) return false;
+    }
+    return state == ncclSuccess;
+  }
+
+  // Ends the communicators by `end`, each in a thread of its own, and returns whether that is over before the
+  // deadline. Both ncclCommAbort and ncclCommDestroy wait for a thread of NCCL that serves the ranks of the
+  // node, and that thread goes on until the others have ended their communicators as well.
+  bool hand_over(ncclResult_t (*end)(ncclComm_t), const Deadline& deadline) {
     struct Shared {
       std::mutex mutex;
       std::condition_variable over;
@@ -356,29 +379,15 @@ class Communicator {
     for (ncclComm_t* const it : {&comm_, &numbers_})
       if (const ncclComm_t comm = std::exchange(*it, nullptr); comm != nullptr) {
         ++shared->left;
-        std::thread([shared, comm, device = device_, split = split_] {
+        std::thread([shared, end, comm, device = device_, split = split_] {
           cudaSetDevice(device);
-          ncclCommAbort(comm);
+          end(comm);
           const std::lock_guard lock(shared->mutex);
           --shared->left;
           shared->over.notify_one();
         }).detach();
       }
-    return shared->over.wait_for(lock, options_.abort_deadline, [&] { return shared->left == 0; });
-  }
-
-  // Finalizes and destroys a communicator. False if that fails or exceeds the deadline.
-  bool ends(ncclComm_t& comm) {
-    if (comm == nullptr) return true;
-    ncclResult_t state = ncclCommFinalize(comm);
-    const Clock::time_point begin = Clock::now();
-    for (Naps naps; state == ncclInProgress; naps.nap()) {
-      if (late(begin)) return false;
-      if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) return false;
-    }
-    if (state != ncclSuccess) return false;
-    ncclCommDestroy(std::exchange(comm, nullptr));
-    return true;
+    return shared->over.wait_until(lock, deadline.end(), [&] { return shared->left == 0; });
   }
 
   void watch() {
