@@ -154,6 +154,35 @@ TEST_CASE("groups of ranks are worlds of their own") {
   CHECK(emulation::nccl_counts.communicators == 0);
 }
 
+TEST_CASE_TEMPLATE("a group of one rank opens and trains beside larger groups", C, AllReduced, Halved) {
+  std::atomic<int> right = 0;
+  all_well(run<C>(3,
+                  [&](C& comm, TestSpace& space) {
+                    C part = comm.split(comm.rank() / 2);
+                    if (part.size() != (comm.rank() < 2 ? 2 : 1)) throw Error("not the group's size");
+                    right += train(part, space, 500, 2) == sums(part.size(), 500, 2) ? 1 : 0;
+                  },
+                  {.deadline = Seconds(10)}));
+  CHECK(right == 3);
+}
+
+TEST_CASE("groups may be formed while buckets are under way") {
+  std::atomic<int> right = 0;
+  all_well(run<AllReduced>(2, [&](AllReduced& comm, TestSpace& space) {
+    Arenas arenas(space, 640);
+    const comm::Closing closing(comm);
+    comm.open(comm::Fingerprint(), arenas.layout());
+    later(space, [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+    comm.begin(0, arenas.compute(0, comm.rank(), 0));
+    AllReduced part = comm.split(0);
+    double sum[] = {1};
+    part.all_reduce(std::span<double>(sum), comm::sum);
+    right += sum[0] == 2 ? 1 : 0;
+    comm.finish([](Range, float) {});
+  }));
+  CHECK(right == 2);
+}
+
 TEST_CASE("ranks that mean different things are told in what") {
   const auto sentences = run<AllReduced>(3, [](AllReduced& comm, TestSpace& space) {
     Arenas arenas(space, comm.rank() == 2 ? 128 : 64);

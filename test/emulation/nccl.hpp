@@ -6,10 +6,10 @@
 // been given to the stream; where streams run work at once, that is until all ranks have called. A split is
 // in progress as well, and its communicator does not exist yet, although the call returns ncclSuccess. Sums
 // are computed in rank order; each partial sum is rounded to the type. Anything that NCCL forbids or leaves
-// undefined is refused: another call while one is in progress, mismatched calls of the ranks, freeing
-// registered memory. All ranks of a world must send and receive in the same groups. All ranks are
-// on one node, so that ncclCommDestroy waits until the others end their communicators; ncclCommAbort, which
-// may wait as well, does not.
+// undefined is refused: another call while one is in progress, mismatched calls of the ranks, a split while
+// work is under way, freeing registered memory. All ranks of a world must send and receive in the same
+// groups. All ranks are on one node, so that ncclCommDestroy waits until the others end their communicators;
+// ncclCommAbort, which may wait as well, does not.
 #pragma once
 
 #include <algorithm>
@@ -96,7 +96,8 @@ struct ncclComm {
   // Shared, since work still on a stream reads these after its communicator has ended.
   std::shared_ptr<std::atomic<int>> error = std::make_shared<std::atomic<int>>(ncclSuccess);
   std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
-  std::set<void*> registered;  // handles
+  std::shared_ptr<std::atomic<int>> under_way = std::make_shared<std::atomic<int>>(0);  // works on streams
+  std::set<void*> registered;                                                           // handles
   std::thread job;
 
   ~ncclComm() {
@@ -322,10 +323,12 @@ inline ncclResult_t begin_group(ncclComm_t comm, std::vector<std::pair<NcclWork,
     std::this_thread::sleep_for(nccl_settings.delay * comm->rank);
     for (std::size_t i = 0; i < works.size(); ++i) {
       const auto run = [world = comm->world, rank = comm->rank, number = numbers[i], work = works[i].first,
-                        error = comm->error, aborted = comm->aborted] {
+                        error = comm->error, aborted = comm->aborted, under_way = comm->under_way] {
         const ncclResult_t met = world->meet(number, rank, work, *aborted);
         if (met != ncclSuccess && !*aborted) *error = met;
+        --*under_way;
       };
+      ++*comm->under_way;
       if (run_on(works[i].second, run) != cudaSuccess) return ncclUnhandledCudaError;
     }
     ++nccl_counts.enqueued;
@@ -450,6 +453,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   if (config != nullptr && !emulation::accepts(*config)) return ncclInvalidArgument;
   const emulation::NcclWork work{
       .what = emulation::Collective::split, .color = color, .key = key, .made = made};
+  if (*comm->under_way > 0) return emulation::refused(comm, "split while work was under way");
   *made = nullptr;
   const std::size_t number = comm->next++;
   const ncclResult_t result =

@@ -14,10 +14,10 @@
 
 namespace convoy::comm {
 
-/// Throws ConfigError on every rank, with the same sentence, unless all ranks give the same fingerprint.
-template <Bootstrap B>
-void agree(B& world, const Fingerprint& fingerprint) {
-  if (world.size() == 1) return;
+/// Throws ConfigError on every rank, with the same sentence, unless all ranks give the same fingerprint. The
+/// ranks of all groups call it together, with equally many fields.
+inline void agree(AnyBootstrap& world, const Fingerprint& fingerprint) {
+  if (world.alone()) return;
   constexpr std::int64_t most = 4096;
   const std::vector<Fingerprint::Field>& mine = fingerprint.fields();
   auto count = static_cast<std::int64_t>(mine.size());

@@ -157,8 +157,12 @@ class Communicator {
     call(what, comm_, std::forward<F>(f));
   }
   /// The communicator of the ranks that pass the same color, in the order of their keys; for worlds of
-  /// several ranks. Its creation may still be under way.
+  /// several ranks. Waits for the work on the stream, because NCCL requires that none is under way when it
+  /// splits a communicator. The creation may still be under way afterwards.
   ncclComm_t split(const NcclCall& what, int color, int key, ncclConfig_t config) {
+    const device::Event done = device::make_event();
+    device::check(cudaEventRecord(done.get(), stream()), "mark a stream");
+    await(done.get(), what);
     call(what, [&](ncclComm_t parent) {
       split_ = std::make_shared<ncclComm_t>();
       return ncclCommSplit(parent, color, key, split_.get(), &config);
@@ -251,11 +255,7 @@ class Communicator {
     meet(what);
   }
 
-  // NCCL requires that no work is under way when it splits a communicator.
   void split_off_numbers(const NcclCall& what) {
-    const device::Event done = device::make_event();
-    device::check(cudaEventRecord(done.get(), stream()), "mark a stream");
-    await(done.get(), what);
     ncclConfig_t few = config();
     few.minCTAs = few.maxCTAs = 1;
     ncclComm_t made = split(what, 0, rank(), few);

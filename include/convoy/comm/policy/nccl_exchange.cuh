@@ -124,7 +124,8 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
     memory_.clear();
   }
   /// Registers memory with NCCL if the options ask for it. Either all ranks register or none, because NCCL
-  /// must not get registered memory on one rank and unregistered memory on another.
+  /// must not get registered memory on one rank and unregistered memory on another. The ranks of all groups
+  /// call it together.
   void register_memory(std::initializer_list<std::span<std::byte>> pieces);
 
   /// Copies bytes from the GPU after all work enqueued on the stream `behind`. The copy itself cannot be
@@ -240,7 +241,7 @@ void NcclExchange<C, S, sharded>::connect() {
 
 template <class C, memory::Space S, bool sharded>
 void NcclExchange<C, S, sharded>::register_memory(std::initializer_list<std::span<std::byte>> pieces) {
-  if (size() == 1 || !options().register_arenas) return;
+  if (bootstrap_.alone() || !options().register_arenas) return;
   std::uint8_t mine = 1;
   for (const std::span<std::byte> piece : pieces) {
     registered_.push_back(comm_->register_memory(piece.data(), piece.size()));
