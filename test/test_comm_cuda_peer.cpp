@@ -197,6 +197,21 @@ TEST_CASE("ranks that mean different things are told in what") {
 
 TEST_CASE("what is to stay whole is one rank's to update") { check_what_stays_whole<Halved>(few); }
 
+TEST_CASE("what is to stay whole begins where other ranks can read vectors") {
+  const auto sentences = run<Halved>(
+      2,
+      [](Halved& comm, TestSpace& space) {
+        Arenas arenas(space, 2048, {{0, 2048}}, {{1000, 2000}});
+        const comm::Closing closing(comm);
+        comm.open(comm::Fingerprint(), arenas.layout());
+      },
+      few);
+  for (const std::string& sentence : sentences)
+    CHECK(sentence ==
+          "elements 1000 to 2000 must stay whole, but begin at element 1000 of their bucket, which is not a "
+          "multiple of 16");
+}
+
 TEST_CASE("what cannot be opened or begun is refused") {
   all_well(run<Halved>(1, [](Halved& comm, TestSpace& space) {
     Arenas arenas(space, 64);

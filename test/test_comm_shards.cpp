@@ -177,7 +177,7 @@ TEST_CASE_TEMPLATE("exchanges that keep tensors whole give all ranks the sums, t
   }
 }
 
-TEST_CASE("what is to stay whole must lie in one bucket") {
+TEST_CASE("what is to stay whole must lie in one bucket, from a multiple of the grain on") {
   const std::vector<Range> buckets{{0, 64}, {64, 128}};
   const auto said = [&](const std::vector<Range>& whole) -> std::string {
     try {
@@ -190,6 +190,11 @@ TEST_CASE("what is to stay whole must lie in one bucket") {
     return "nothing";
   };
   CHECK(said({{0, 64}, {64, 100}}) == "nothing");
+  CHECK(said({{0, 10}, {16, 20}, {80, 100}}) == "nothing");
+  CHECK(
+      said({{0, 10}, {80, 90}, {90, 128}}) ==
+      "elements 90 to 128 must stay whole, but begin at element 26 of their bucket, which is not a multiple "
+      "of 16");
   CHECK(said({{60, 70}}) ==
         "elements 60 to 70 must stay whole, but do not lie in a single bucket after those before them");
   for (const std::vector<Range>& wrong :

@@ -36,7 +36,8 @@ struct Tensor {
 /// Arenas allocated from `memory()` may be freed at any time. Other arenas, and everything else that a Layout
 /// refers to, must live until the exchange is closed. If `tensors` is empty, codecs treat the arenas as plain
 /// arrays. `whole` lists the ranges that are updated as a unit, such as a matrix, in ascending order; they
-/// are disjoint and each lies within one bucket. Policies that shard the updates do not split such a range.
+/// are disjoint and each lies within one bucket, from a multiple of 16 elements of the bucket on. Policies
+/// that shard the updates do not split such a range.
 struct Layout {
   std::span<float> gradients;
   std::span<float> parameters;

@@ -16,6 +16,7 @@
 #include <convoy/comm/fingerprint.hpp>
 #include <convoy/comm/schedule/broadcast.hpp>
 #include <convoy/comm/schedule/ring.hpp>
+#include <convoy/comm/schedule/shards.hpp>
 #include <convoy/comm/schedule/view.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
@@ -39,7 +40,8 @@ Difference compare(const std::vector<Fingerprint::Field>& root, const std::vecto
 [[noreturn, gnu::cold]] void disagree(int culprit, const Difference& difference);
 
 /// Throws ConfigError unless the layout's buckets are disjoint and lie in its gradients, and its `whole`
-/// ranges are non-empty, disjoint, in ascending order and each within one bucket.
+/// ranges are non-empty, disjoint, in ascending order and each within one bucket, where they begin at
+/// multiples of schedule::shard_grain: GPUs exchange the parts of a bucket in vectors of 16 bytes.
 void check(const Layout& layout);
 /// Adds the buckets, and the ranges that stay whole.
 void add_buckets(Fingerprint& fingerprint, const Layout& layout);
@@ -107,11 +109,14 @@ CONVOY_FUNCTION void check(const Layout& layout) {
   }
   std::int64_t end = 0;
   for (const Range& w : layout.whole) {
-    const bool fits = std::any_of(layout.buckets.begin(), layout.buckets.end(),
-                                  [&](const Range& b) { return b.begin <= w.begin && w.end <= b.end; });
-    if (w.empty() || w.begin < end || !fits)
+    const auto bucket = std::find_if(layout.buckets.begin(), layout.buckets.end(),
+                                     [&](const Range& b) { return b.begin <= w.begin && w.end <= b.end; });
+    if (w.empty() || w.begin < end || bucket == layout.buckets.end())
       fail<ConfigError>("elements ", w.begin, " to ", w.end,
                         " must stay whole, but do not lie in a single bucket after those before them");
+    if (const std::int64_t at = w.begin - bucket->begin; at % schedule::shard_grain != 0)
+      fail<ConfigError>("elements ", w.begin, " to ", w.end, " must stay whole, but begin at element ", at,
+                        " of their bucket, which is not a multiple of ", schedule::shard_grain);
     end = w.end;
   }
 }
