@@ -5,7 +5,7 @@
 #   fetch      run beforehand on another machine: copies doctest and zlib from its packages to build/gpu/parts beside the sources, for
 #              a GPU machine that has neither them nor a network
 #   build      the programs, with nvcc alone: no CMake, MPI, oneDNN or NCCL
-#   tests      every test that needs a GPU
+#   tests      every test that needs a GPU; a program that takes longer than 120 s is ended
 #   bench      gpu_bench, in half of the remaining time if peers follow
 #   peers      the same steps in PyTorch, if it is installed
 #   sanitizer  the tests of single operations under compute-sanitizer (memcheck, racecheck), if it is installed
@@ -88,10 +88,11 @@ part_build() {
 }
 
 part_tests() {
-  local failed=0
+  local failed=0 most
   : >$work/tests.txt
   for test in "${tests[@]}"; do
-    { echo "== $test" && timeout "$(left)" $work/$test; } 2>&1 | tee -a $work/tests.txt || failed=1
+    most=$(left)
+    { echo "== $test" && timeout $((most < 120 ? most : 120)) $work/$test; } 2>&1 | tee -a $work/tests.txt || failed=1
   done
   return $failed
 }

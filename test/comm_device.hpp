@@ -30,22 +30,12 @@ using rank_table::AtTable, rank_table::Table;
 template <class C, class... More>
 std::vector<std::string> run(int ranks, const std::function<void(C&, TestSpace&)>& body,
                              const typename C::Options& options = {}, const More&... more) {
-  Table table(ranks);
-  std::vector<std::string> sentences(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        TestSpace space;
-        C comm(AtTable(table, rank), options, more...);
-        body(comm, space);
-        space.synchronize();
-      } catch (const Error& error) {
-        sentences[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return sentences;
+  return rank_table::run(ranks, [&](const AtTable& bootstrap) {
+    TestSpace space;
+    C comm(bootstrap, options, more...);
+    body(comm, space);
+    space.synchronize();
+  });
 }
 
 inline bool contains(const std::string& text, const std::string& part) {

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -26,26 +26,15 @@ namespace peer_ranks {
 
 using namespace convoy;
 using comm::peer::Window;
-using rank_table::AtTable, rank_table::Table;
 
 inline constexpr int ranks = 2;
 
 // Returns the ranks' error messages; empty if there were none. `body` gets the rank and its bootstrap.
 inline std::vector<std::string> run(const std::function<void(int, comm::AnyBootstrap&)>& body) {
-  Table table(ranks);
-  std::vector<std::string> sentences(ranks);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        comm::AnyBootstrap bootstrap(AtTable(table, rank));
-        body(rank, bootstrap);
-      } catch (const Error& error) {
-        sentences[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return sentences;
+  return rank_table::run(ranks, [&](const rank_table::AtTable& at) {
+    comm::AnyBootstrap bootstrap(at);
+    body(at.rank(), bootstrap);
+  });
 }
 
 template <class T>
@@ -143,6 +132,15 @@ bool trains(int rank, comm::AnyBootstrap& bootstrap) {
 }
 
 }  // namespace peer_ranks
+
+TEST_CASE("a rank that ends by an exception is not waited for at the table") {
+  const auto sentences = peer_ranks::run([](int rank, convoy::comm::AnyBootstrap& bootstrap) {
+    if (rank == 1) throw std::runtime_error("broken");
+    bootstrap.barrier();
+  });
+  CHECK(sentences[0] == "a rank has left the others");
+  CHECK(sentences[1] == "broken");
+}
 
 TEST_CASE_TEMPLATE("two ranks on one GPU get the same sums by one shot and by two", T, convoy::f32,
                    convoy::bf16) {

@@ -3,6 +3,7 @@
 // TIMEOUT: 300
 // Hierarchical over GPUs, with kernels run on the CPU: ranks are threads, and the tests assign them to nodes.
 #include <atomic>
+#include <exception>
 
 #include "as_processes.hpp"
 #include "device_of_tests.hpp"
@@ -54,9 +55,10 @@ std::vector<std::string> run_nodes(const std::vector<int>& node_of,
         comm = std::make_unique<C>(bootstrap, nodes, inside, comm::NcclOptions{.deadline = across});
       body(*comm, space);
       space.synchronize();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       sentences[static_cast<std::size_t>(endpoint.rank())] = error.what();
     }
+    table.leave();
   };
   world.run(of_rank);
   return sentences;
@@ -128,17 +130,13 @@ TEST_CASE_TEMPLATE("the host touches no memory of a GPU", C, PeerThenNccl, PeerT
 }
 
 TEST_CASE("without nodes that somebody names, they are the hosts") {
-  Table table(3);
-  std::vector<std::thread> threads;
   std::atomic<int> right = 0;
-  for (int rank = 0; rank < 3; ++rank)
-    threads.emplace_back([&, rank] {
-      TestSpace space;
-      PeerThenNccl comm(AtTable(table, rank));
-      comm.barrier();
-      right += comm.nodes().count() == 1 && train(comm, space, 1000, 1) == sums(3, 1000, 1) ? 1 : 0;
-    });
-  for (std::thread& thread : threads) thread.join();
+  all_well(rank_table::run(3, [&](const AtTable& bootstrap) {
+    TestSpace space;
+    PeerThenNccl comm(bootstrap);
+    comm.barrier();
+    right += comm.nodes().count() == 1 && train(comm, space, 1000, 1) == sums(3, 1000, 1) ? 1 : 0;
+  }));
   CHECK(right == 3);
 }
 

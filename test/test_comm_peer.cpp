@@ -23,8 +23,7 @@ struct Rank {
   comm::AnyBootstrap ranks;
   TestSpace space;
   Link link;
-  Rank(Table& table, int rank, const comm::PeerOptions& options)
-      : ranks(AtTable(table, rank)), link(ranks, options) {}
+  Rank(const AtTable& bootstrap, const comm::PeerOptions& options) : ranks(bootstrap), link(ranks, options) {}
   // The link's next work waits for the space's work so far, and the other way round.
   void synchronize() {
     space.synchronize();
@@ -38,20 +37,10 @@ enum class Ranks { processes, threads };
 std::vector<std::string> on_links(int ranks, const std::function<void(Rank&)>& body,
                                   const comm::PeerOptions& options = {}, Ranks are = Ranks::processes) {
   const AsProcesses processes(are == Ranks::processes);
-  Table table(ranks);
-  std::vector<std::string> sentences(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        Rank rank(table, r, options);
-        body(rank);
-      } catch (const Error& error) {
-        sentences[static_cast<std::size_t>(r)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return sentences;
+  return rank_table::run(ranks, [&](const AtTable& bootstrap) {
+    Rank rank(bootstrap, options);
+    body(rank);
+  });
 }
 
 // x_0 + x_1 + ..., in f32 or wider, rounded once.
@@ -85,7 +74,10 @@ struct Shared {
         window(r.ranks, memory.data()) {}
   ~Shared() {
     window = Window();
-    rank.ranks.barrier();
+    try {
+      rank.ranks.barrier();
+    } catch (const Error&) {  // a rank has left
+    }
   }
   void write(const std::vector<T>& values) {
     rank.space.write(memory.data() + offset, values.data(), values.size() * sizeof(T));
@@ -403,15 +395,11 @@ TEST_CASE("ranks that share a GPU share its processors out") {
   const auto blocks = [](int processors, int devices) {
     const emulation::With machine({.devices = devices, .processors = processors, .closed_to_host = false});
     std::vector<int> seen(4);
-    Table table(4);
-    std::vector<std::thread> threads;
-    for (int r = 0; r < 4; ++r)
-      threads.emplace_back([&, r] {
-        device::use(r % emulation::settings.devices);
-        const Rank rank(table, r, {});
-        seen[static_cast<std::size_t>(r)] = rank.link.blocks();
-      });
-    for (std::thread& thread : threads) thread.join();
+    all_well(rank_table::run(4, [&](const AtTable& bootstrap) {
+      device::use(bootstrap.rank() % emulation::settings.devices);
+      const Rank rank(bootstrap, {});
+      seen[static_cast<std::size_t>(bootstrap.rank())] = rank.link.blocks();
+    }));
     CHECK(seen == std::vector<int>(4, seen[0]));
     return seen[0];
   };
@@ -454,19 +442,8 @@ TEST_CASE("what does not fit is refused in one sentence") {
   CHECK(one({.at_once = 100}) ==
         "cuda-peer: at_once is a multiple of 256 from 1024 to 67108864 bytes, not 100");
   CHECK(one({.blocks = 0}) == "cuda-peer: an exchange uses 1 to 32 blocks, not 0");
-  Table table(2);
-  std::vector<std::string> sentences(2);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < 2; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        Rank(table, r, {.blocks = 4 + r});
-      } catch (const Error& error) {
-        sentences[static_cast<std::size_t>(r)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const auto& sentence : sentences)
+  const auto differ = [](const AtTable& bootstrap) { Rank(bootstrap, {.blocks = 4 + bootstrap.rank()}); };
+  for (const auto& sentence : rank_table::run(2, differ))
     CHECK(sentence == "rank 1 differs from rank 0 in comm.blocks: 5 instead of 4");
   // Streams of ranks that are threads need hardware queues of their own.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "11", 1);

@@ -20,27 +20,17 @@ using Halved = comm::Sharded<comm::CudaPeer<TestSpace>>;
 
 // A bootstrap that gives its thread a process id of its own.
 struct Alone : AtTable {
-  Alone(Table& table, int rank) : AtTable(table, rank) { process_of_thread = rank; }
+  explicit Alone(const AtTable& bootstrap) : AtTable(bootstrap) { process_of_thread = rank(); }
 };
 
 template <class F>
 std::vector<std::string> as_processes(int ranks, F&& body, const comm::PeerOptions& options = {}) {
-  Table table(ranks);
-  std::vector<std::string> sentences(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        device::use(r % emulation::settings.devices);
-        TestSpace space;
-        Halved comm(Alone(table, r), options);
-        body(comm, space);
-      } catch (const Error& error) {
-        sentences[static_cast<std::size_t>(r)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return sentences;
+  return rank_table::run(ranks, [&](const AtTable& bootstrap) {
+    device::use(bootstrap.rank() % emulation::settings.devices);
+    TestSpace space;
+    Halved comm(Alone(bootstrap), options);
+    body(comm, space);
+  });
 }
 
 }  // namespace
