@@ -82,11 +82,12 @@ __global__ void count_digits(const float* values, const float* error, float* lef
     if (counts[i] > 0) atomicAdd(&selection->counts[i], Counter{counts[i]});
 }
 
+// So many fit in a multiprocessor only with at most 64 registers each, which __launch_bounds__ ensures.
 inline constexpr int learn_threads = 1024;
 
 /// Finds the next digit from the counts and sets the counts to zero. Runs in one block.
 template <bool first>
-__global__ void learn_digit(Threshold begin, Selection* selection) {
+__global__ void __launch_bounds__(learn_threads) learn_digit(Threshold begin, Selection* selection) {
   __shared__ Counter scratch[learn_threads / device::warp_size];
   constexpr int each = Histogram::none / learn_threads;
   const Threshold threshold = first ? begin : selection->threshold;
@@ -127,7 +128,7 @@ __global__ void tally_runs(const float* left, std::int64_t count, const Selectio
 
 /// Replaces each tally by the sum of those before it. Runs in one block.
 template <class = void>
-__global__ void add_up_tallies(Counter* tallies, std::int64_t runs) {
+__global__ void __launch_bounds__(learn_threads) add_up_tallies(Counter* tallies, std::int64_t runs) {
   __shared__ Counter scratch[learn_threads / device::warp_size];
   const std::int64_t each = (runs + learn_threads - 1) / learn_threads, begin = threadIdx.x * each;
   const std::int64_t end = begin + each < runs ? begin + each : runs;
