@@ -104,6 +104,48 @@ TEST_CASE("products: an algorithm that is offered and then refused is not taken"
   }
 }
 
+TEST_CASE("products: an algorithm that leaves out the end of the inner dimension is not taken") {
+  memory::Device space;
+  for (const int candidates : {8, 1}) {
+    CAPTURE(candidates);
+    for (const std::uint64_t wrong : {std::uint64_t{0}, std::uint64_t{1}}) {
+      SharedTexts process;
+      emulation::algorithms_that_drop = {wrong};
+      runs(space, {}, process, "a GPU", candidates);
+    }
+  }
+  emulation::algorithms_that_drop.clear();
+}
+
+TEST_CASE("products: the check of algorithms holds for every epilogue, type and layout") {
+  memory::Device space;
+  const exec::CudaOptions first{.candidates = 1};
+  for (const DType element : {DType::f32, DType::bf16, DType::f16})
+    for (const DType out : {element, DType::f32})
+      for (const ProductEpilogue epilogue :
+           {ProductEpilogue::none, ProductEpilogue::bias, ProductEpilogue::bias_gelu,
+            ProductEpilogue::gelu_slope, ProductEpilogue::left_sums})
+        for (const bool transposed : {false, true}) {
+          Product p{.element = element, .out = out, .rows = 5, .columns = 8, .inner = 7};
+          p.left_transposed = p.right_transposed = transposed;
+          p.accumulate = epilogue == ProductEpilogue::none && transposed;
+          p.left_stride = 16;
+          p.out_stride = epilogue == ProductEpilogue::gelu_slope ? 0 : 24;
+          p.epilogue = epilogue;
+          for (const bool drops : {false, true}) {
+            CAPTURE(static_cast<int>(element));
+            CAPTURE(static_cast<int>(out));
+            CAPTURE(static_cast<int>(epilogue));
+            CAPTURE(transposed);
+            SharedTexts process;
+            const TextCache cache({}, process);
+            if (drops) emulation::algorithms_that_drop = {0, 1, 2};
+            CHECK((Products(space, cache, first, 1).find(p) == nullptr) == drops);
+            emulation::algorithms_that_drop.clear();
+          }
+        }
+}
+
 TEST_CASE("products: a choice of this process goes into a folder that lacks it") {
   memory::Device space;
   const Folder folder;

@@ -273,7 +273,7 @@ struct Matmul {
   }
 
   void run(const void* alpha_at, const void* from_a, const void* from_b, const void* beta_at,
-           const void* from_c, void* to, bool backward) const {
+           const void* from_c, void* to, bool backward, std::int64_t left_out = 0) const {
     const float alpha = *static_cast<const float*>(alpha_at), beta = *static_cast<const float*>(beta_at);
     const DType type = *type_of(d.type);
     const auto rows = static_cast<std::int64_t>(m()), columns = static_cast<std::int64_t>(n()),
@@ -287,7 +287,8 @@ struct Matmul {
       for (std::int64_t j = 0; j < columns; ++j)
         for (std::int64_t i = 0; i < rows; ++i) {
           if (i % 8 == 0)
-            dots(groups.data() + i * length, right.data() + j * length, length, backward, products);
+            dots(groups.data() + i * length, right.data() + j * length, length - left_out, backward,
+                 products);
           float value = alpha * products[i % 8];
           if (beta != 0) value += beta * element(type, from_c, batch * c.batch_stride + j * c.stride + i);
           if (has(CUBLASLT_EPILOGUE_BIAS)) value += element(type, desc.bias, i);
@@ -322,6 +323,9 @@ struct Matmul {
 inline std::vector<cublasLtEpilogue_t> missing_epilogues;
 /// Algorithms that are offered but fail when they run.
 inline std::vector<std::uint64_t> algorithms_that_fail;
+/// Algorithms whose products are sums over the first k - k % 4 terms only, as with some split-K kernels
+/// of cuBLASLt 12 and 13.
+inline std::vector<std::uint64_t> algorithms_that_drop;
 
 /// The version that the library reports.
 inline std::size_t library_version = CUBLAS_VERSION;
@@ -510,14 +514,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (on_device && (!memory.holds(alpha, 4) || !memory.holds(beta, 4))) return CUBLAS_STATUS_INVALID_VALUE;
   const float by_value[2] = {on_device ? 0 : *static_cast<const float*>(alpha),
                              on_device ? 0 : *static_cast<const float*>(beta)};
+  const auto& drop = emulation::algorithms_that_drop;
+  const bool drops = std::find(drop.begin(), drop.end(), chosen) != drop.end();
+  const auto left_out = static_cast<std::int64_t>(drops ? matmul.k() % 4 : 0);
   emulation::Enqueued::note("product");
   const cudaError_t status = emulation::run_on(stream, [=] {
     if (scratch > 0) std::memset(workspace, 0xff, scratch);
     const bool backward = chosen == emulation::matmul_in_place && emulation::runs_in_place++ % 2 == 1;
     if (on_device)
-      matmul.run(alpha, from_a, from_b, beta, from_c, to_d, backward);
+      matmul.run(alpha, from_a, from_b, beta, from_c, to_d, backward, left_out);
     else
-      matmul.run(&by_value[0], from_a, from_b, &by_value[1], from_c, to_d, backward);
+      matmul.run(&by_value[0], from_a, from_b, &by_value[1], from_c, to_d, backward, left_out);
   });
   return status == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -17,6 +17,7 @@
 #include <convoy/exec/cuda/timing.cuh>
 #include <convoy/memory/cublas.cuh>
 #include <convoy/memory/device.cuh>
+#include <convoy/memory/product_trial.cuh>
 
 namespace convoy::exec::cuda {
 
@@ -25,7 +26,9 @@ using device::Cublas;
 using device::gelu_lanes;
 using device::Product;
 using device::ProductEpilogue;
+using device::ProductMemory;
 using device::ProductPlan;
+using device::ProductTrial;
 
 /// How a product is computed: by an algorithm with its epilogue, or by a product without it and a separate
 /// kernel.
@@ -34,11 +37,6 @@ struct ProductChoice {
   Algorithm algorithm{};  ///< unless apart
 };
 
-/// Memory of a product that is timed; `vector` and `matrix` are its epilogue's.
-struct ProductMemory {
-  const void *left, *right;
-  void *vector, *out, *matrix;
-};
 /// A product and a kernel that replace a product with an epilogue if they take less time.
 struct Apart {
   Product product;                                 ///< without that epilogue
@@ -87,8 +85,8 @@ class Products {
       : space_(space), cublas_(space.stream()), cache_(cache), options_(options), machine_(machine) {}
 
   /// A plan with the algorithm chosen before, in this process or another run, else with the fastest of some,
-  /// each of which has run on scratch memory. Null if cuBLASLt has none with this epilogue, or `apart` takes
-  /// less time than all of them.
+  /// each of which has run on scratch memory with the right result. Null if cuBLASLt has none with this
+  /// epilogue, or `apart` takes less time than all of them.
   std::unique_ptr<ProductPlan> find(const Product& product, const Apart& apart = {}) {
     auto plan = std::make_unique<ProductPlan>(cublas_, product);
     const std::optional<ProductChoice> chosen = choose(*plan, product, apart);
@@ -113,25 +111,22 @@ class Products {
   std::optional<ProductChoice> fastest(ProductPlan& plan, const Product& p, const Apart& apart) {
     const std::vector<Algorithm> all = plan.algorithms();
     if (all.empty()) return std::nullopt;
-    using Scratch = memory::Array<std::byte, memory::Device>;
-    const auto scratch = [&](DType type, std::int64_t elements) {
-      return Scratch(space_, static_cast<std::size_t>(elements) * size_of(type));
-    };
-    const Scratch left = scratch(p.element, p.left_elements()),
-                  right = scratch(p.element, p.right_elements());
-    Scratch out = scratch(p.out, p.out_elements()), vector = scratch(p.out, p.rows + p.columns),
-            matrix = scratch(p.out, p.rows * p.columns);
-    const ProductMemory memory{left.data(), right.data(), vector.data(), out.data(), matrix.data()};
-    std::optional<ProductChoice> best;
-    float least = 0;
-    int ran = 0;
+    ProductTrial trial(space_, p);
+    const ProductMemory memory = trial.memory();
+    std::vector<Algorithm> right;
     for (const Algorithm& algorithm : all) {
       plan.take(algorithm);
-      if (!plan.try_run(memory.left, memory.right, memory.vector, memory.out, memory.matrix)) continue;
+      if (!trial.passes(plan)) continue;
       if (!times()) return ProductChoice{.algorithm = algorithm};
+      right.push_back(algorithm);
+      if (static_cast<int>(right.size()) == options_.candidates) break;
+    }
+    std::optional<ProductChoice> best;
+    float least = 0;
+    for (const Algorithm& algorithm : right) {
+      plan.take(algorithm);
       const float time = least_milliseconds(space_.stream(), [&] { run(plan, memory); });
       if (!best || time < least) least = time, best = ProductChoice{.algorithm = algorithm};
-      if (++ran == options_.candidates) break;
     }
     if (best && apart.rest) {
       ProductPlan alone(cublas_, apart.product);
