@@ -1,5 +1,6 @@
 // EMULATES
 // Optimizers on a GPU, with kernels run on the CPU.
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,32 @@ TEST_CASE("a matrix is updated by three kernels and the products of its iteratio
   CHECK(made.all() == made[Called::kernel]);
   CHECK(made[Called::kernel] == 3);
   CHECK(free() == free_before);
+}
+
+TEST_CASE("Muon takes the first algorithm that cuBLASLt runs, and whose products are whole") {
+  constexpr std::int64_t rows = 9, columns = 14;
+  const optim::ArenaTensor tensor{{0, rows * columns}, {}, 0, rows};
+  const optim::Group group;
+  const auto updated = [&] {
+    Device space;
+    optim::Arena<optim::Muon, Device> arena(space, {.iterations = 2}, {&tensor, 1}, {&group, 1});
+    arena.own({&tensor.live, 1});
+    memory::Array<float, Device> parameters(space, rows * columns), gradients(space, rows * columns);
+    std::vector<float> values(rows * columns);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
+    space.write(gradients.data(), values.data(), gradients.bytes());
+    arena.begin(1, 0.1f);
+    arena.update(tensor.live, 1.0f, parameters.data(), gradients.data());
+    space.read(values.data(), parameters.data(), parameters.bytes());
+    return values;
+  };
+  const std::vector<float> usual = updated();
+  emulation::algorithms_that_fail = {0};
+  CHECK(updated() == usual);
+  emulation::algorithms_that_fail.clear();
+  emulation::algorithms_that_drop = {0};
+  CHECK(updated() == usual);
+  emulation::algorithms_that_drop.clear();
 }
 
 TEST_CASE("a product for which cuBLASLt has no algorithm is an error before the first step") {

@@ -13,6 +13,7 @@
 #include <convoy/core/error.hpp>
 #include <convoy/memory/cublas.cuh>
 #include <convoy/memory/device.cuh>
+#include <convoy/memory/product_trial.cuh>
 #include <convoy/optim/matrix.hpp>
 
 namespace convoy::optim {
@@ -109,8 +110,9 @@ __global__ void update_matrix(MatrixPass m, F f, const float* x) {
 }  // namespace detail
 
 /// Enqueues all work on the space's stream. x has the layout of the matrix, even of a tall one, whose
-/// products read x transposed. The products use cuBLASLt's first algorithm instead of the fastest measured
-/// one, so that ranks that make the same update get the same bits.
+/// products read x transposed. The products use the first algorithm of cuBLASLt that runs and gives the
+/// right result instead of the fastest measured one, so that ranks that make the same update get the same
+/// bits.
 template <>
 class MatrixWork<memory::Device> {
  public:
@@ -163,6 +165,7 @@ class MatrixWork<memory::Device> {
 
  private:
   using Cut = memory::detail::SumSquares;
+  static constexpr int most_tried = 8;
 
   /// How a product is computed for matrices of a shape.
   struct Way {
@@ -200,10 +203,12 @@ class MatrixWork<memory::Device> {
       p.left_transposed = !std::exchange(p.right_transposed, !p.left_transposed);
     }
     Way way{shape, product, turned, std::make_unique<device::ProductPlan>(cublas_, p)};
-    const std::vector<device::Algorithm> algorithms = way.plan->algorithms(1);
-    if (algorithms.empty()) device::fail_without_algorithm(p);
-    way.plan->take(algorithms.front());
-    return way;
+    device::ProductTrial trial(*space_, p);
+    for (const device::Algorithm& algorithm : way.plan->algorithms(most_tried)) {
+      way.plan->take(algorithm);
+      if (trial.passes(*way.plan)) return way;
+    }
+    device::fail_without_algorithm(p);
   }
 
   static bool in_vectors(const MatrixPass& m) {
