@@ -90,6 +90,28 @@ constexpr Convolution small{.element = DType::f16,
 
 }  // namespace
 
+TEST_CASE("cuda: convolutions are timed on numbers between -1 and 1, and not on zeros") {
+  memory::Device space;
+  Libraries libraries(space, {}, false);
+  Convolution c = small;
+  c.rows = 12;  // no other test has this choice made
+  c.epilogue = ConvolutionEpilogue::statistics;
+  int seen = 0;
+  libraries.find_plan(c, {.run = [&](const CudnnTensors& tensors) {
+                        for (const std::size_t i : {0, 1}) {
+                          std::vector<f16> values(c.tensors()[i].bytes() / sizeof(f16));
+                          space.read(values.data(), tensors[i], values.size() * sizeof(f16));
+                          const auto high = std::count_if(values.begin(), values.end(), [](f16 x) {
+                            return static_cast<float>(x) > 0.5f && static_cast<float>(x) <= 1;
+                          });
+                          CHECK(static_cast<double>(high) > 0.2 * static_cast<double>(values.size()));
+                          CHECK(static_cast<double>(high) < 0.3 * static_cast<double>(values.size()));
+                          ++seen;
+                        }
+                      }});
+  CHECK(seen > 0);
+}
+
 TEST_CASE("cuda: a convolution and its batch norm apart make the statistics that a fused one sums for") {
   Convolution c = small;
   c.epilogue = ConvolutionEpilogue::statistics;

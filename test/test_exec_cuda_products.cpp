@@ -4,6 +4,9 @@
 // The algorithm of a matrix product is chosen once and cached, in the process and in a folder.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -242,6 +245,38 @@ TEST_CASE(
   // With one candidate nothing is timed.
   CHECK(by_epilogue(process, false, "a third GPU", 1));
   CHECK(rests == 0);
+}
+
+TEST_CASE("products: algorithms are timed on numbers between -1 and 1, and not on zeros") {
+  memory::Device space;
+  for (const DType type : {DType::f32, DType::f16}) {
+    CAPTURE(static_cast<int>(type));
+    const Product alone{.element = type, .out = type, .rows = 64, .columns = 32, .inner = 50};
+    Product with = alone;
+    with.epilogue = ProductEpilogue::bias;
+    int seen = 0;
+    const auto look = [&](const void* at, std::int64_t elements) {
+      const auto count = static_cast<std::size_t>(elements);
+      std::vector<std::byte> bytes(count * size_of(type));
+      space.read(bytes.data(), at, bytes.size());
+      std::vector<float> values(count);
+      for (std::size_t i = 0; i < count; ++i)
+        values[i] = type == DType::f32 ? reinterpret_cast<const float*>(bytes.data())[i]
+                                       : static_cast<float>(reinterpret_cast<const f16*>(bytes.data())[i]);
+      CHECK(std::all_of(values.begin(), values.end(), [](float x) { return x >= -1 && x <= 1; }));
+      const auto high = std::count_if(values.begin(), values.end(), [](float x) { return x > 0.5f; });
+      CHECK(std::abs(static_cast<double>(high) / static_cast<double>(count) - 0.25) < 0.05);
+      ++seen;
+    };
+    SharedTexts process;
+    const TextCache cache({}, process);
+    const exec::CudaOptions options;
+    Products(space, cache, options, 1).find(with, {alone, [&](const ProductMemory& memory) {
+                                                     look(memory.left, alone.left_elements());
+                                                     look(memory.right, alone.right_elements());
+                                                   }});
+    CHECK(seen > 0);
+  }
 }
 
 TEST_CASE("products: no candidate adds up in an order that changes, and none is made up") {

@@ -9,6 +9,7 @@
 #include <convoy/memory/cublas.cuh>
 #include <convoy/memory/device.cuh>
 #include <convoy/memory/launch.cuh>
+#include <convoy/memory/random.cuh>
 #include <convoy/memory/vector.cuh>
 
 namespace convoy::device {
@@ -75,7 +76,8 @@ class ProductTrial {
     return {left_.data(), right_.data(), vector_.data(), out_.data(), matrix_.data()};
   }
 
-  /// Whether cuBLASLt runs the algorithm that `plan` has taken, and the result is right.
+  /// Whether cuBLASLt runs the algorithm that `plan` has taken, and the result is right. Not after
+  /// `fill_for_timing`.
   bool passes(ProductPlan& plan) {
     const Product& p = product_;
     for (const Scratch* written : {&vector_, &out_, &matrix_})
@@ -92,6 +94,18 @@ class ProductTrial {
     int found = 0;
     space_.read(&found, found_.data(), sizeof found);
     return found == 0;
+  }
+
+  /// Writes contents on which products take as long as in training.
+  void fill_for_timing() {
+    const Product& p = product_;
+    const auto fill = [&](const Scratch& memory, DType type) {
+      fill_random(space_.stream(), type, memory.data(),
+                  static_cast<std::int64_t>(memory.size() / size_of(type)));
+    };
+    fill(left_, p.element);
+    fill(right_, p.element);
+    for (const Scratch* of_result : {&vector_, &out_, &matrix_}) fill(*of_result, p.out);
   }
 
  private:

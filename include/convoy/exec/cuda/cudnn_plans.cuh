@@ -16,6 +16,7 @@
 #include <convoy/exec/cuda/text_cache.hpp>
 #include <convoy/exec/cuda/timing.cuh>
 #include <convoy/memory/device.cuh>
+#include <convoy/memory/random.cuh>
 
 namespace convoy::exec::cuda {
 
@@ -66,13 +67,20 @@ class CudnnPlans {
  private:
   static constexpr std::string_view rival_won = "{\"plan\": \"convoy\"}";
 
-  // Scratch memory for the tensors and the workspace of some work.
+  // Scratch memory for the tensors, which are random, and the workspace of some work.
   class Scratch {
    public:
     Scratch(memory::Device& space, const Work& work) : space_(space) {
-      for (const auto& tensor : work.tensors())
-        tensors_.push_back(tensor.by_value ? static_cast<const void*>(&zero)
-                                           : memory_.emplace_back(space, tensor.bytes()).data());
+      for (const auto& tensor : work.tensors()) {
+        if (tensor.by_value) {
+          tensors_.push_back(&number);
+          continue;
+        }
+        void* const made = memory_.emplace_back(space, tensor.bytes()).data();
+        device::fill_random(space.stream(), tensor.element, made,
+                            static_cast<std::int64_t>(tensor.bytes() / size_of(tensor.element)));
+        tensors_.push_back(made);
+      }
     }
     const CudnnTensors& tensors() const { return tensors_; }
     Descriptor arguments(const CudnnPlan& plan) {
@@ -85,7 +93,7 @@ class CudnnPlans {
 
    private:
     using Memory = memory::Array<std::byte, memory::Device>;
-    static constexpr float zero = 0;
+    static constexpr float number = 0.125f;  // as for the scores of an attention
     memory::Device& space_;
     std::vector<Memory> memory_;
     Memory workspace_;

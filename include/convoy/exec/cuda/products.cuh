@@ -121,6 +121,7 @@ class Products {
       right.push_back(algorithm);
       if (static_cast<int>(right.size()) == options_.candidates) break;
     }
+    trial.fill_for_timing();
     std::optional<ProductChoice> best;
     float least = 0;
     for (const Algorithm& algorithm : right) {
