@@ -180,6 +180,17 @@ TEST_CASE("cuda: where cuBLASLt lacks the sums of a factor, gradients of biases 
         "");
 }
 
+TEST_CASE("cuda: where cuBLASLt cannot add a bias, that is a pass over memory") {
+  const Without bias({CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
+  CHECK(layer_of(plan_of<Gpt2<2>>, plan_of<Gpt2<1>>).forward["add_bias_to_rows"] == 4);
+  CHECK(exec_compare::difference<Alone<f32>>(plan_of<Gpt2<1>>, {.seed = 1, .batch = 3}) == "");
+  for (const int classes : {50, 64}) {
+    const DynamicPlan plan = exec_decoder::decoder(classes, 7, true);
+    CHECK(exec_compare::difference<Alone<f32>>(plan, {.seed = 2, .batch = 3}) == "");
+    CHECK(exec_compare::usual_distance<Alone<bf16>>(plan, 3) < 3e-2);
+  }
+}
+
 TEST_CASE("cuda: where cuBLASLt lacks a GELU or its slope, that is a pass over memory") {
   for (const auto& missing :
        {std::vector{CUBLASLT_EPILOGUE_GELU_AUX_BIAS}, std::vector{CUBLASLT_EPILOGUE_DGELU},

@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include <convoy/exec/cuda/kernel/bias.cuh>
 #include <convoy/exec/cuda/kernel/reduce.cuh>
 #include <convoy/exec/cuda/op/cross_entropy.cuh>
 #include <convoy/exec/cuda/stage.cuh>
@@ -31,6 +32,38 @@ Product describe_product(const Program& p, std::int64_t rows, std::int64_t colum
   product.inner = inner;
   return product;
 }
+
+/// A product and the bias that a linear layer adds to its rows, by the product's epilogue or, where cuBLASLt
+/// has no algorithm with one, by a pass over the result.
+template <class T>
+class BiasedProduct {
+ public:
+  BiasedProduct() = default;
+  /// `bias` is a parameter, or -1.
+  BiasedProduct(Program& p, Product product, int bias)
+      : bias_(bias),
+        columns_(static_cast<int>(product.columns)),
+        stride_(static_cast<int>(product.out_row())) {
+    product.epilogue = bias >= 0 ? ProductEpilogue::bias : ProductEpilogue::none;
+    rows_ = product.rows;
+    plan_ = p.libraries().find(product);
+    adds_ = plan_ == nullptr && bias >= 0;
+    if (plan_ != nullptr) return;
+    product.epilogue = ProductEpilogue::none;
+    plan_ = p.libraries().plan(product);
+  }
+
+  void run(Program& p, const T* left, const T* right, T* out) const {
+    plan_->run(left, right, bias_ >= 0 ? p.parameters().template operand<T>(bias_) : nullptr, out);
+    if (adds_) add_bias<T>(p.stream(), rows_, columns_, stride_, p.parameters().value(bias_), out);
+  }
+
+ private:
+  int bias_ = -1, columns_ = 0, stride_ = 0;
+  std::int64_t rows_ = 0;
+  std::unique_ptr<ProductPlan> plan_;
+  bool adds_ = false;
+};
 
 /// The product that computes the gradient of a weight [outputs, inputs] and, from the same factor, that of
 /// the bias: in the type of the product's result, which is f32 whatever the factors are, overwriting what was
@@ -72,9 +105,8 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     for_each_block([&](Range labels) {
       Product product = describe_product<T>(p, labels.size(), task_.classes, features_);
       product.right_transposed = true;
-      if (bias_ >= 0) product.epilogue = ProductEpilogue::bias;
       product.out_stride = task_.stride;
-      blocks_.push_back({labels, p.libraries().plan(product), nullptr, nullptr});
+      blocks_.push_back({labels, BiasedProduct<T>(p, product, bias_), nullptr, nullptr});
     });
     logits_ = p.request(static_cast<std::size_t>(block_ * task_.stride) * sizeof(T), index, end);
   }
@@ -148,7 +180,8 @@ class LinearCrossEntropyStage final : public StageOf<T> {
   /// The products for one block of labels.
   struct Block {
     Range labels;
-    std::unique_ptr<ProductPlan> logits, d_weight, dx;
+    BiasedProduct<T> logits;
+    std::unique_ptr<ProductPlan> d_weight, dx;
     bool sums_bias = false;  ///< whether the gradient of the bias comes with that of the weight
   };
 
@@ -174,9 +207,8 @@ class LinearCrossEntropyStage final : public StageOf<T> {
   /// Computes the logits and losses of a block, and its tallies after the first `tallies`; returns the new
   /// number of tallies.
   int take(Program& p, const Block& block, int tallies) {
-    block.logits->run(
-        this->x(p, 0) + block.labels.begin * features_, p.parameters().template operand<T>(weight_),
-        bias_ >= 0 ? p.parameters().template operand<T>(bias_) : nullptr, p.address<T>(logits_));
+    block.logits.run(p, this->x(p, 0) + block.labels.begin * features_,
+                     p.parameters().template operand<T>(weight_), p.address<T>(logits_));
     task_.block = block.labels;
     return cross_entropy_losses(p.stream(), task_, tallies);
   }

@@ -50,17 +50,15 @@ class LinearStage final : public StageOf<T> {
       alone.epilogue = ProductEpilogue::bias;
       product.epilogue = ProductEpilogue::bias_gelu;
       if (known && bias_ >= 0)
-        forward_ = p.libraries().find(product, {alone, [&](const ProductMemory& memory) {
-                                                  apply<Gelu<graph::GeluForm::tanh>, T>(
-                                                      p.stream(), this->value_.elements(),
-                                                      static_cast<const T*>(memory.out),
-                                                      static_cast<T*>(memory.matrix));
-                                                }});
-      makes_gelu_ = forward_ != nullptr;
+        with_gelu_ = p.libraries().find(product, {alone, [&](const ProductMemory& memory) {
+                                                    apply<Gelu<graph::GeluForm::tanh>, T>(
+                                                        p.stream(), this->value_.elements(),
+                                                        static_cast<const T*>(memory.out),
+                                                        static_cast<T*>(memory.matrix));
+                                                  }});
       if (known && feeds_one_linear(p.plan(), gelu_)) this->value_.before_gelu = before_gelu_;
     }
-    product.epilogue = bias_ >= 0 ? ProductEpilogue::bias : ProductEpilogue::none;
-    if (!forward_) forward_ = p.libraries().plan(product);
+    if (!with_gelu_) forward_ = BiasedProduct<T>(p, product, bias_);
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
@@ -99,15 +97,18 @@ class LinearStage final : public StageOf<T> {
   void forward(Program& p) override {
     T* const y = this->y(p);
     T* const before = gelu_ >= 0 ? p.address<T>(before_gelu_) : nullptr;
-    forward_->run(this->x(p, 0), weight(p), bias_ >= 0 ? p.parameters().template operand<T>(bias_) : nullptr,
-                  gelu_ >= 0 && !makes_gelu_ ? before : y, before);
-    if (gelu_ >= 0 && !makes_gelu_)
-      with_gelu([&](auto f) { apply<decltype(f), T>(p.stream(), this->value_.elements(), before, y); });
+    if (with_gelu_) {
+      with_gelu_->run(this->x(p, 0), weight(p), p.parameters().template operand<T>(bias_), y, before);
+      return;
+    }
+    forward_.run(p, this->x(p, 0), weight(p), gelu_ >= 0 ? before : y);
+    if (gelu_ >= 0)
+      in_form([&](auto f) { apply<decltype(f), T>(p.stream(), this->value_.elements(), before, y); });
   }
   void backward(Program& p) override {
     if (gelu_ >= 0 && !this->value_.gradient_before_gelu) {
       T* const dy = p.address<T>(this->value_.gradient);
-      with_gelu([&](auto f) {
+      in_form([&](auto f) {
         slope<decltype(f), T>(p.stream(), this->value_.elements(), dy, this->second(p),
                               p.address<T>(before_gelu_), dy, false);
       });
@@ -124,7 +125,7 @@ class LinearStage final : public StageOf<T> {
  private:
   const T* weight(Program& p) const { return p.parameters().template operand<T>(weight_); }
   template <class Visit>
-  void with_gelu(Visit visit) const {
+  void in_form(Visit visit) const {
     if (form_ == graph::GeluForm::erf)
       visit(Gelu<graph::GeluForm::erf>{});
     else
@@ -135,9 +136,10 @@ class LinearStage final : public StageOf<T> {
   int weight_, bias_, in_, out_;
   std::int64_t vectors_;
   graph::GeluForm form_ = graph::GeluForm::erf;
-  std::unique_ptr<ProductPlan> forward_, backward_weight_, backward_input_;
-  bool makes_gelu_ = false;  // whether the product computes the GELU
-  bool sums_bias_ = false;   // whether the product for the weight's gradient computes that of the bias
+  std::unique_ptr<ProductPlan> with_gelu_;  // the forward product if it also computes the GELU
+  BiasedProduct<T> forward_;                // otherwise
+  std::unique_ptr<ProductPlan> backward_weight_, backward_input_;
+  bool sums_bias_ = false;  // whether the product for the weight's gradient computes that of the bias
   Location before_gelu_, sums_;
   ParameterGradient d_weight_, d_bias_;
   Contribution dx_;
