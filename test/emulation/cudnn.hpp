@@ -720,6 +720,9 @@ inline void execute(cudnnHandle_t handle, const Content& plan, const Content& pa
   if (!memory.holds(workspace, plan.plan.workspace()))
     refuse(CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT,
            "the workspace does not lie within an allocation of the device");
+  if (reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0)
+    refuse(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER,
+           "the workspace is not aligned as cudaMalloc aligns memory");
   if (!plan.has_run && is_capturing(handle->stream)) {
     cannot_be_captured(handle->stream);
     refuse(CUDNN_STATUS_EXECUTION_FAILED, "the first run of a plan loads its kernels, and is not captured");

@@ -51,7 +51,7 @@ class FusedAttentionPass {
                                shape_.drops ? at<T>(tensors, tensors.size() - 2) : nullptr);
                      }});
     if (plan_ == nullptr) return;
-    workspace_ = p.request(plan_->workspace, time, time);
+    workspace_ = p.request_workspace(plan_->workspace, time, time);
     lengths_ = p.request(2 * lengths_of(task) * sizeof(i32), time, time);
     if (shape_.drops) mask_ = p.request(shape_.mask_bytes(), time, time);
   }
@@ -66,7 +66,7 @@ class FusedAttentionPass {
       tensors.insert(tensors.end(),
                      {task.dy, task.gradient[0], task.gradient[1], task.gradient[2], task.means, &share_});
     if (shape_.drops) tensors.insert(tensors.end(), {p.address<T>(mask_), &factor_});
-    arguments_ = Cudnn::arguments(tensors, p.address<void>(workspace_));
+    arguments_ = Cudnn::arguments(tensors, p.workspace(workspace_));
   }
 
   void run(Program& p, const AttentionTask<T>& task) const {

@@ -156,6 +156,11 @@ class Program : public StagedPlan {
     lifetimes_.push_back({begin, end, static_cast<std::int64_t>(std::max<std::size_t>(bytes, 64))});
     return {static_cast<int>(lifetimes_.size()) - 1, nullptr};
   }
+  /// A library's workspace. Libraries ran their plans on memory of cudaMalloc when these were chosen, so
+  /// `workspace` aligns it likewise.
+  Location request_workspace(std::size_t bytes, int begin, int end) {
+    return request(bytes + workspace_alignment, begin, end);
+  }
   void extend(const Location& location, int time) {
     if (location.request < 0) return;
     graph::Lifetime& lifetime = lifetimes_[static_cast<std::size_t>(location.request)];
@@ -237,6 +242,12 @@ class Program : public StagedPlan {
     if (location.request < 0) return static_cast<T*>(location.fixed);
     return reinterpret_cast<T*>(arena_ + offsets_[static_cast<std::size_t>(location.request)]);
   }
+  /// The address of what `request_workspace` returned.
+  void* workspace(const Location& location) const {
+    const auto address = reinterpret_cast<std::uintptr_t>(this->address<std::byte>(location));
+    return reinterpret_cast<void*>((address + workspace_alignment - 1) / workspace_alignment *
+                                   workspace_alignment);
+  }
   /// Sets the addresses of a pass's draws and of the tally.
   void place_draws(const Draws* at) { draws_at_ = at; }
   void place_tally(std::int64_t* at) { tally_ = at; }
@@ -257,6 +268,8 @@ class Program : public StagedPlan {
   AcrossRanks* across() const { return across_; }
 
  private:
+  static constexpr std::size_t workspace_alignment = 256;  // that of cudaMalloc
+
   Libraries& libraries_;
   Parameters& parameters_;
   DType element_;

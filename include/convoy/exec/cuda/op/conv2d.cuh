@@ -103,7 +103,7 @@ class Conv2dStage final : public StageOf<T> {
     Location workspace;
     Descriptor arguments;
     void bind(Program& p, const std::vector<const void*>& tensors) {
-      arguments = Cudnn::arguments(tensors, p.address<void>(workspace));
+      arguments = Cudnn::arguments(tensors, p.workspace(workspace));
     }
     void run(Program& p) const { p.libraries().cudnn().run(*plan, arguments); }
   };
@@ -114,7 +114,7 @@ class Conv2dStage final : public StageOf<T> {
     return c;
   }
   static PlannedPass take(Program& p, const CudnnPlan& plan, int time) {
-    return {&plan, p.request(plan.workspace, time, time), {}};
+    return {&plan, p.request_workspace(plan.workspace, time, time), {}};
   }
   static PlannedPass take(Program& p, const Convolution& c, int time) {
     return take(p, p.libraries().plan(c), time);
