@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -235,6 +236,41 @@ TEST_CASE(
   emulation::dnn::engines_that_fail.clear();
   CHECK(find(4, true));
   CHECK(timed > 0);
+}
+
+TEST_CASE("fused attention: of plans that cuDNN compiles three are built, or all until one is accepted") {
+  memory::Device space;
+  const Cudnn cudnn(space.stream());
+  const FusedAttention work{.rows = 2,
+                            .heads = 2,
+                            .queries = 5,
+                            .keys = 5,
+                            .key_features = 8,
+                            .value_features = 8,
+                            .step = {16, 16, 16}};
+  struct Heuristic {
+    explicit Heuristic(bool compiles) {
+      emulation::dnn::configurations_of_an_engine = 6;
+      emulation::dnn::compiles = compiles;
+    }
+    ~Heuristic() {
+      emulation::dnn::configurations_of_an_engine = 1;
+      emulation::dnn::compiles = false;
+    }
+  };
+  const auto plans = [&](std::size_t refused) {
+    std::size_t built = 0;
+    const auto found = cudnn.plans(work, 1 << 20, 8, [&](const CudnnPlan&) { return ++built > refused; });
+    return std::pair(built, found.size());
+  };
+  {
+    const Heuristic ready(false);
+    CHECK(plans(0) == std::pair<std::size_t, std::size_t>(8, 8));
+  }
+  const Heuristic compiling(true);
+  CHECK(plans(0) == std::pair<std::size_t, std::size_t>(3, 3));
+  CHECK(plans(1) == std::pair<std::size_t, std::size_t>(3, 2));
+  CHECK(plans(5) == std::pair<std::size_t, std::size_t>(6, 1));
 }
 
 TEST_CASE("convolutions: a plan that is made and then refused when it runs is not taken") {

@@ -458,10 +458,17 @@ inline Graph graph_of(const Content& c) {
   return graph;
 }
 
+/// How often the usual heuristic lists each engine, as it does with several settings of an engine's knobs;
+/// and whether engines compile kernels when a plan is built.
+inline int configurations_of_an_engine = 1;
+inline bool compiles = false;
+
 inline std::vector<std::int64_t> results_of(const Content& heuristic) {
   const auto mode = one<cudnnBackendHeurMode_t>(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE);
   if (mode == CUDNN_HEUR_MODE_FALLBACK) return {1, 2};
-  return {0, 1, 3};
+  std::vector<std::int64_t> all;
+  for (int i = 0; i < configurations_of_an_engine; ++i) all.insert(all.end(), {0, 1, 3});
+  return all;
 }
 inline std::vector<cudnnBackendNumericalNote_t> notes_of(std::int64_t engine) {
   if (engine == 0) return {CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
@@ -642,7 +649,9 @@ inline void get(const Content& c, cudnnBackendAttributeName_t name, cudnnBackend
       return give(notes_of(one<std::int64_t>(c, CUDNN_ATTR_ENGINE_GLOBAL_INDEX)), wanted, count, to);
     case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE:
       wants(CUDNN_TYPE_BEHAVIOR_NOTE);
-      return give(std::vector<cudnnBackendBehaviorNote_t>{}, wanted, count, to);
+      return give(
+          std::vector<cudnnBackendBehaviorNote_t>(compiles ? 1 : 0, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION),
+          wanted, count, to);
     case CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT:
       wants(CUDNN_TYPE_INT64);
       return give(std::vector<std::int64_t>{Graph::engines}, wanted, count, to);

@@ -64,20 +64,24 @@ class Cudnn {
 
   cudnnHandle_t handle() const { return handle_; }
 
+  static constexpr std::size_t most_compiled = 3;
+
   /// Whether `plans` may return a plan.
   using Accepts = std::function<bool(const CudnnPlan&)>;
 
   /// At most `most` plans, the most promising first, whose workspace is at most `limit` bytes, whose results
   /// are the same in every run, and which `accepts` accepts. Unless `reduced_products`, plans that round
-  /// their inputs are left out.
+  /// their inputs are left out. Of attentions, no more than `most_compiled` plans that cuDNN compiles when it
+  /// builds them are built, unless all of these are refused: building one takes up to seconds.
   std::vector<CudnnPlan> plans(const Convolution& c, std::size_t limit, std::size_t most,
                                const Accepts& accepts = any) const {
-    return plans(std::make_shared<const ConvolutionGraph>(c, handle_), c.reduced_products, limit, most,
+    return plans(std::make_shared<const ConvolutionGraph>(c, handle_), c.reduced_products, limit, most, most,
                  accepts);
   }
   std::vector<CudnnPlan> plans(const FusedAttention& a, std::size_t limit, std::size_t most,
                                const Accepts& accepts = any) const {
-    return plans(std::make_shared<const AttentionGraph>(a, handle_), true, limit, most, accepts);
+    return plans(std::make_shared<const AttentionGraph>(a, handle_), true, limit, most, most_compiled,
+                 accepts);
   }
 
   /// Restores the plan that `text` describes; empty if this cuDNN or this GPU refuses it.
@@ -117,12 +121,19 @@ class Cudnn {
   static bool any(const CudnnPlan&) { return true; }
 
   std::vector<CudnnPlan> plans(const std::shared_ptr<const OperationGraph>& described, bool reduced_products,
-                               std::size_t limit, std::size_t most, const Accepts& accepts) const {
+                               std::size_t limit, std::size_t most, std::size_t most_compiled,
+                               const Accepts& accepts) const {
     std::vector<CudnnPlan> found;
+    std::size_t compiled = 0;
     for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
       for (Descriptor& config : configurations(*described, mode)) {
         if (found.size() == most) return found;
-        if (!suits(config, reduced_products)) continue;
+        const Descriptor engine = engine_of(config);
+        if (!suits(engine, reduced_products)) continue;
+        if (is_compiled(engine)) {
+          if (compiled >= most_compiled && !found.empty()) continue;
+          ++compiled;
+        }
         Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
         CudnnPlan made = finish(std::move(plan));
@@ -156,17 +167,30 @@ class Cudnn {
     return made;
   }
 
-  // Whether a configuration gives the same bits in every run, sums in f32 and, unless `reduced_products`,
-  // does not round its inputs.
-  static bool suits(const Descriptor& config, bool reduced_products) {
+  static Descriptor engine_of(const Descriptor& config) {
     Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendDescriptor_t handle = engine.get();
     std::int64_t count = 0;
     check(cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                    1, &count, &handle),
           "read the engine of a configuration");
+    return engine;
+  }
+  // Whether building a plan of an engine compiles kernels.
+  static bool is_compiled(const Descriptor& engine) {
+    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT] = {};
+    std::int64_t count = 0;
+    check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                   CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, notes),
+          "read the notes of an engine");
+    return std::find(notes, notes + count, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != notes + count;
+  }
+  // Whether an engine gives the same bits in every run, sums in f32 and, unless `reduced_products`, does not
+  // round its inputs.
+  static bool suits(const Descriptor& engine, bool reduced_products) {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT] = {};
-    check(cudnnBackendGetAttribute(handle, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+    std::int64_t count = 0;
+    check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                                    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
           "read the notes of an engine");
     const auto has = [&](cudnnBackendNumericalNote_t note) {
