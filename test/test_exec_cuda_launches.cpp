@@ -35,9 +35,8 @@ struct Step {
   Counts forward, backward;
 };
 Step step_of(const Plan& plan, bool fuses) {
-  exec::CudaOptions options{.graphs = false, .fuse_attention = fuses};
-  if (fuses) options.candidates = 1;
-  Alone<bf16> exec(plan, 2, options);
+  // One candidate, because times under the emulation would choose among several.
+  Alone<bf16> exec(plan, 2, {.graphs = false, .candidates = 1, .fuse_attention = fuses});
   const exec_compare::Batch batch(plan, 2, Philox{1, 2});
   const std::vector<float> scales(plan.losses.size(), 1.0f);
   Step step;
