@@ -65,7 +65,8 @@ TEST_CASE("sim: clusters are read strictly") {
                        "cluster \"a\": hide is 1.5; it must be a share, from 0 to 1");
   refuses<ConfigError>(R"({"name": "a", "nodes": [{}], "nic": {"beta": -1}})",
                        "cluster \"a\": nic.beta is -1; it must be seconds, at least 0 and below 1e9");
-  CHECK_THROWS_AS(sim::read_cluster("no/such/file.json"), CheckpointError);
+  CHECK_THROWS_WITH_AS(sim::read_cluster("no/such/file.json"),
+                       "no/such/file.json cannot be read: No such file or directory", Error);
 }
 
 TEST_CASE("sim: a cluster that is written is read again") {

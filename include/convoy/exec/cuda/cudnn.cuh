@@ -121,7 +121,7 @@ class Cudnn {
   static bool any(const CudnnPlan&) { return true; }
 
   std::vector<CudnnPlan> plans(const std::shared_ptr<const OperationGraph>& described, bool reduced_products,
-                               std::size_t limit, std::size_t most, std::size_t most_compiled,
+                               std::size_t limit, std::size_t most, std::size_t most_to_compile,
                                const Accepts& accepts) const {
     std::vector<CudnnPlan> found;
     std::size_t compiled = 0;
@@ -131,7 +131,7 @@ class Cudnn {
         const Descriptor engine = engine_of(config);
         if (!suits(engine, reduced_products)) continue;
         if (is_compiled(engine)) {
-          if (compiled >= most_compiled && !found.empty()) continue;
+          if (compiled >= most_to_compile && !found.empty()) continue;
           ++compiled;
         }
         Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
