@@ -194,7 +194,8 @@ TEST_CASE("ranks that mean different things are told in what") {
 }
 
 TEST_CASE("an exchange may have a least number of blocks, a most, or both") {
-  for (const auto& [least, most] : {std::pair{4, 0}, {40, 0}, {0, 4}, {4, 4}, {2, 8}}) {
+  for (const auto& blocks : {std::pair{4, 0}, {40, 0}, {0, 4}, {4, 4}, {2, 8}}) {
+    const int least = blocks.first, most = blocks.second;
     CAPTURE(least);
     CAPTURE(most);
     all_well(run<AllReduced>(2,
