@@ -28,7 +28,7 @@ class Libraries {
         cudnn_(space.stream()),
         gpu_(name(space)),
         cache_(folder(options)),
-        products_(space, cache_, options_, machine("checked matrix product", cublasLtGetVersion())),
+        products_(space, cache_, options_, machine("matrix product", cublasLtGetVersion())),
         convolutions_(space, cudnn_, cache_, options_, machine("cudnn", cudnnGetVersion())),
         attentions_(space, cudnn_, cache_, options_, machine("cudnn", cudnnGetVersion())) {}
 
