@@ -66,6 +66,17 @@ struct Folder {
   }
 };
 
+FusedAttention of_five_words(bool backward) {
+  return {.backward = backward,
+          .rows = 2,
+          .heads = 2,
+          .queries = 5,
+          .keys = 5,
+          .key_features = 8,
+          .value_features = 8,
+          .step = {16, 16, 16}};
+}
+
 }  // namespace
 
 TEST_CASE("fused attention: cuDNN computes both passes of every attention in 16 bits, and none in f32") {
@@ -178,14 +189,7 @@ TEST_CASE(
   memory::Device space;
   const Cudnn cudnn(space.stream());
   const Folder folder;
-  const FusedAttention work{.backward = true,
-                            .rows = 2,
-                            .heads = 2,
-                            .queries = 5,
-                            .keys = 5,
-                            .key_features = 8,
-                            .value_features = 8,
-                            .step = {16, 16, 16}};
+  const FusedAttention work = of_five_words(true);
   const exec::CudaOptions options;
   int timed = 0;
   const auto find = [&](std::uint64_t machine, bool is_slow, int candidates = 8) {
@@ -241,13 +245,7 @@ TEST_CASE(
 TEST_CASE("fused attention: of plans that cuDNN compiles three are built, or all until one is accepted") {
   memory::Device space;
   const Cudnn cudnn(space.stream());
-  const FusedAttention work{.rows = 2,
-                            .heads = 2,
-                            .queries = 5,
-                            .keys = 5,
-                            .key_features = 8,
-                            .value_features = 8,
-                            .step = {16, 16, 16}};
+  const FusedAttention work = of_five_words(false);
   struct Heuristic {
     explicit Heuristic(bool compiles) {
       emulation::dnn::configurations_of_an_engine = 6;
