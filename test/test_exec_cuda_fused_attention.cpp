@@ -20,7 +20,6 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
-#include "emulation/stages.hpp"
 #include "exec_cuda_fused_attention.hpp"
 
 using namespace exec_cuda_fused_attention;

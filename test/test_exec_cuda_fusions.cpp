@@ -14,8 +14,8 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
-#include "emulation/stages.hpp"
 #include "exec_cuda_fusions.hpp"
+#include <convoy/exec/cuda/cuda.cuh>
 
 TEST_CASE("cuda: a cuDNN that sums bf16 is asked to") {
   using namespace exec_cuda_fusions;

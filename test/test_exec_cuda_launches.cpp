@@ -14,7 +14,6 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
-#include "emulation/stages.hpp"
 #include "exec_compare.hpp"
 #include "exec_cuda_alone.hpp"
 #include "exec_decoder.hpp"

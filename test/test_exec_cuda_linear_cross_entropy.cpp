@@ -5,5 +5,5 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
-#include "emulation/stages.hpp"
 #include "exec_cuda_decoder.hpp"
+#include <convoy/exec/cuda/cuda.cuh>

@@ -5,5 +5,4 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
-#include "emulation/stages.hpp"
 #include "exec_cuda_models.hpp"

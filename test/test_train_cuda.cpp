@@ -5,7 +5,6 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
-#include "emulation/stages.hpp"
 #include "train_cuda.hpp"
 #include "train_resident.hpp"
 

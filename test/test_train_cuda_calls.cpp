@@ -8,7 +8,6 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
-#include "emulation/stages.hpp"
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/data/resident.cuh>
 #include <convoy/data/synthetic.hpp>

@@ -18,7 +18,6 @@
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
 #include "emulation/nccl.hpp"
-#include "emulation/stages.hpp"
 #include "train_support.hpp"
 #include <convoy/comm/bootstrap/comm.hpp>
 #include <convoy/comm/policy/cuda_peer.cuh>

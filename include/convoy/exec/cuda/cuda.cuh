@@ -421,6 +421,11 @@ class Cuda : private memory::KeptBack {
   std::vector<float> output_;
 };
 
+CONVOY_INSTANTIATE_F32(class Cuda<f32>);
+CONVOY_INSTANTIATE_F32(class Cuda<tf32>);
+CONVOY_INSTANTIATE_BF16(class Cuda<bf16>);
+CONVOY_INSTANTIATE_F16(class Cuda<f16>);
+
 static_assert(Exec<Cuda<f32>> && Exec<Cuda<f16>>);
 
 }  // namespace convoy::exec

@@ -467,4 +467,8 @@ class Execution {
   std::byte* results_ = nullptr;
 };
 
+CONVOY_INSTANTIATE_F32(class Execution<float>);
+CONVOY_INSTANTIATE_BF16(class Execution<bf16>);
+CONVOY_INSTANTIATE_F16(class Execution<f16>);
+
 }  // namespace convoy::exec::cuda

@@ -225,4 +225,6 @@ class LinearCrossEntropyStage final : public StageOf<T> {
   Contribution dx_;
 };
 
+CONVOY_COMPILED_STAGE(LinearCrossEntropyStage);
+
 }  // namespace convoy::exec::cuda

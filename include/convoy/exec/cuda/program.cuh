@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <convoy/exec/cuda/compiled.hpp>
 #include <convoy/exec/cuda/kernel/elementwise.cuh>
 #include <convoy/exec/cuda/libraries.cuh>
 #include <convoy/exec/cuda/parameters.cuh>
@@ -324,6 +325,7 @@ struct Make {
   constexpr explicit operator bool() const { return build != nullptr; }
 };
 
+/// Not inline, so that a declaration keeps the kernels of S out of a program (compiled.hpp).
 template <class S>
 std::unique_ptr<Stage> build(Program& program, const graph::Stage& stage, int index) {
   return std::make_unique<S>(program, stage, index);

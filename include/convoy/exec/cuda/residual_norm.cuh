@@ -65,4 +65,6 @@ class ResidualNormStage final : public NormOfRows<T> {
   Contribution d_addend_, d_branch_;
 };
 
+CONVOY_COMPILED_STAGE(ResidualNormStage);
+
 }  // namespace convoy::exec::cuda

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <convoy/exec/cuda/compiled.hpp>
 #include <convoy/exec/cuda/kernel/attention_head.cuh>
 #include <convoy/exec/cuda/kernel/attention_mma.cuh>
 
@@ -304,5 +305,12 @@ void attention_backward(cudaStream_t stream, const AttentionTask<T>& t) {
     device::launch(over_heads(stream, t, t.queries, t.key_features),
                    whole ? attention_query_gradients<T, width> : attention_query_gradients<T, 1>, t);
 }
+
+CONVOY_INSTANTIATE_F32(void attention_forward(cudaStream_t, const AttentionTask<float>&));
+CONVOY_INSTANTIATE_F32(void attention_backward(cudaStream_t, const AttentionTask<float>&));
+CONVOY_INSTANTIATE_BF16(void attention_forward(cudaStream_t, const AttentionTask<bf16>&));
+CONVOY_INSTANTIATE_BF16(void attention_backward(cudaStream_t, const AttentionTask<bf16>&));
+CONVOY_INSTANTIATE_F16(void attention_forward(cudaStream_t, const AttentionTask<f16>&));
+CONVOY_INSTANTIATE_F16(void attention_backward(cudaStream_t, const AttentionTask<f16>&));
 
 }  // namespace convoy::exec::cuda

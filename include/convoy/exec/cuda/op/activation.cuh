@@ -40,12 +40,22 @@ template <class T>
 using TanhStage = ActivationStage<T, Tanh>;
 
 template <class T>
+using GeluStage = ActivationStage<T, Gelu<graph::GeluForm::erf>>;
+template <class T>
+using TanhGeluStage = ActivationStage<T, Gelu<graph::GeluForm::tanh>>;
+
+template <class T>
 std::unique_ptr<Stage> build_gelu(Program& p, const graph::Stage& stage, int index) {
-  using graph::GeluForm;
-  if (p.attributes<graph::Gelu>(stage.leader).form == GeluForm::erf)
-    return std::make_unique<ActivationStage<T, Gelu<GeluForm::erf>>>(p, stage, index);
-  return std::make_unique<ActivationStage<T, Gelu<GeluForm::tanh>>>(p, stage, index);
+  return p.attributes<graph::Gelu>(stage.leader).form == graph::GeluForm::erf
+             ? build<GeluStage<T>>(p, stage, index)
+             : build<TanhGeluStage<T>>(p, stage, index);
 }
+
+CONVOY_COMPILED_STAGE(ReluStage);
+CONVOY_COMPILED_STAGE(SigmoidStage);
+CONVOY_COMPILED_STAGE(TanhStage);
+CONVOY_COMPILED_STAGE(GeluStage);
+CONVOY_COMPILED_STAGE(TanhGeluStage);
 
 }  // namespace convoy::exec::cuda
 

@@ -37,6 +37,8 @@ class AddStage final : public StageOf<T> {
   Contribution contribution_[2];
 };
 
+CONVOY_COMPILED_STAGE(AddStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {
@@ -46,8 +48,8 @@ struct Kernel<Cuda<P>, graph::Add> {
   using Element = typename cuda::Precision<P>::Element;
   static std::unique_ptr<cuda::Stage> build(cuda::Program& program, const graph::Stage& stage, int index) {
     if (program.find<graph::LayerNorm>(stage) >= 0)
-      return std::make_unique<cuda::ResidualNormStage<Element>>(program, stage, index);
-    return std::make_unique<cuda::AddStage<Element>>(program, stage, index);
+      return cuda::build<cuda::ResidualNormStage<Element>>(program, stage, index);
+    return cuda::build<cuda::AddStage<Element>>(program, stage, index);
   }
   static constexpr cuda::Make make{build, cuda::mask_of<graph::Relu, graph::LayerNorm>};
 };

@@ -92,6 +92,8 @@ class AttentionStage final : public StageOf<T> {
   FusedAttentionPass<T> fused_forward_, fused_backward_;
 };
 
+CONVOY_COMPILED_STAGE(AttentionStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

@@ -122,6 +122,8 @@ class BatchNormStage final : public StageOf<T> {
   ParameterGradient d_parameter_[2];
 };
 
+CONVOY_COMPILED_STAGE(BatchNormStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

@@ -58,6 +58,8 @@ class ConcatStage final : public StageOf<T> {
   std::vector<Contribution> contribution_;
 };
 
+CONVOY_COMPILED_STAGE(ConcatStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

@@ -195,6 +195,8 @@ class Conv2dStage final : public StageOf<T> {
   Location earlier_;              // what others contributed to the gradient of the input
 };
 
+CONVOY_COMPILED_STAGE(Conv2dStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

@@ -84,6 +84,8 @@ class CrossEntropyStage final : public StageOf<T> {
   Contribution contribution_;
 };
 
+CONVOY_COMPILED_STAGE(CrossEntropyStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

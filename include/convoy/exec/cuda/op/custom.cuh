@@ -125,6 +125,8 @@ class CustomStage final : public StageOf<T> {
   graph::Argument y_;
 };
 
+CONVOY_COMPILED_STAGE(CustomStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

@@ -60,6 +60,8 @@ class DropoutStage final : public StageOf<T> {
   Contribution dx_, d_addend_;
 };
 
+CONVOY_COMPILED_STAGE(DropoutStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {
@@ -69,8 +71,8 @@ struct Kernel<Cuda<P>, graph::Dropout> {
   using Element = typename cuda::Precision<P>::Element;
   static std::unique_ptr<cuda::Stage> build(cuda::Program& program, const graph::Stage& stage, int index) {
     if (program.find<graph::LayerNorm>(stage) >= 0)
-      return std::make_unique<cuda::ResidualNormStage<Element>>(program, stage, index);
-    return std::make_unique<cuda::DropoutStage<Element>>(program, stage, index);
+      return cuda::build<cuda::ResidualNormStage<Element>>(program, stage, index);
+    return cuda::build<cuda::DropoutStage<Element>>(program, stage, index);
   }
   static constexpr cuda::Make make{build, cuda::mask_of<graph::Add, graph::LayerNorm>};
 };

@@ -37,6 +37,8 @@ class EmbeddingStage final : public StageOf<T> {
   ParameterGradient d_weight_;
 };
 
+CONVOY_COMPILED_STAGE(EmbeddingStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

@@ -31,11 +31,13 @@ class FlattenStage final : public StageOf<T> {
   Contribution dx_;
 };
 
+CONVOY_COMPILED_STAGE(FlattenStage);
+
 template <class T>
 std::unique_ptr<Stage> build_flatten(Program& p, const graph::Stage& stage, int index) {
   const int input = p.from(stage.leader, 0);
   const Value& x = p.value(input);
-  if (!is_canonical(x)) return std::make_unique<FlattenStage<T>>(p, stage, index);
+  if (!is_canonical(x)) return build<FlattenStage<T>>(p, stage, index);
   p.alias(stage.leader, input);
   return nullptr;
 }

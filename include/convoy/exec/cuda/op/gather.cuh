@@ -30,6 +30,8 @@ class GatherStage final : public StageOf<T> {
   Contribution dx_;
 };
 
+CONVOY_COMPILED_STAGE(GatherStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

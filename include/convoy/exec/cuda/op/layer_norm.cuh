@@ -80,6 +80,8 @@ class LayerNormStage final : public NormOfRows<T> {
   Contribution dx_;
 };
 
+CONVOY_COMPILED_STAGE(LayerNormStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

@@ -145,6 +145,8 @@ class LinearStage final : public StageOf<T> {
   Contribution dx_;
 };
 
+CONVOY_COMPILED_STAGE(LinearStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {
@@ -154,8 +156,8 @@ struct Kernel<Cuda<P>, graph::Linear> {
   using Element = typename cuda::Precision<P>::Element;
   static std::unique_ptr<cuda::Stage> build(cuda::Program& program, const graph::Stage& stage, int index) {
     if (program.find<graph::CrossEntropy>(stage) >= 0)
-      return std::make_unique<cuda::LinearCrossEntropyStage<Element>>(program, stage, index);
-    return std::make_unique<cuda::LinearStage<Element>>(program, stage, index);
+      return cuda::build<cuda::LinearCrossEntropyStage<Element>>(program, stage, index);
+    return cuda::build<cuda::LinearStage<Element>>(program, stage, index);
   }
   static constexpr cuda::Make make{build, cuda::mask_of<graph::Gelu, graph::CrossEntropy>};
 };

@@ -32,6 +32,8 @@ class MeanStage final : public StageOf<T> {
   Contribution dx_;
 };
 
+CONVOY_COMPILED_STAGE(MeanStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

@@ -30,6 +30,8 @@ class MultiplyStage final : public StageOf<T> {
   Contribution contribution_[2];
 };
 
+CONVOY_COMPILED_STAGE(MultiplyStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

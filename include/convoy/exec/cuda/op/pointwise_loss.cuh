@@ -45,6 +45,9 @@ using MseStage = PointwiseLossStage<T, SquaredError>;
 template <class T>
 using BceStage = PointwiseLossStage<T, LogitError>;
 
+CONVOY_COMPILED_STAGE(MseStage);
+CONVOY_COMPILED_STAGE(BceStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

@@ -53,6 +53,9 @@ using MaxPoolStage = PoolingStage<T, graph::MaxPool>;
 template <class T>
 using AvgPoolStage = PoolingStage<T, graph::AvgPool>;
 
+CONVOY_COMPILED_STAGE(MaxPoolStage);
+CONVOY_COMPILED_STAGE(AvgPoolStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

@@ -48,6 +48,8 @@ class PositionEmbeddingStage final : public StageOf<T> {
   Contribution dx_;
 };
 
+CONVOY_COMPILED_STAGE(PositionEmbeddingStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {

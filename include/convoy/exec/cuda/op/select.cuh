@@ -37,6 +37,8 @@ class SelectStage final : public StageOf<T> {
   Contribution dx_;
 };
 
+CONVOY_COMPILED_STAGE(SelectStage);
+
 }  // namespace convoy::exec::cuda
 
 namespace convoy::exec {
