@@ -12,6 +12,8 @@
 // that function is declared.
 #pragma once
 
+#include <memory>
+
 #ifndef CONVOY_COMPILED_CUDA
 #define CONVOY_INSTANTIATE_F32(...) static_assert(true)
 #define CONVOY_INSTANTIATE_BF16(...) static_assert(true)
