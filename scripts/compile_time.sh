@@ -30,7 +30,7 @@ sed -n 's/^ *"command": "\(.*\)",$/\1/p' "$commands" | sed 's/\\"/"/g' | while I
   case "$command" in *-DCONVOY_COMPILED*) compiled=$(seconds "$command") ;; esac
   case "$source" in
     */cmake/compiled.cpp) ;;
-    *) alone=$(seconds "${command//-DCONVOY_COMPILED/}") ;;
+    *) alone=$(seconds "$(sed -E 's/-DCONVOY_COMPILED(_CUDA)?( |$)//g' <<<"$command")") ;;
   esac
   printf '%-24s %10s %14s %8s\n' "$(basename "$source")" "$compiled" "$alone" "$budget"
 done
