@@ -4,7 +4,8 @@
 #
 #   fetch      run beforehand on another machine: copies doctest and zlib from its packages to build/gpu/parts beside the sources, for
 #              a GPU machine that has neither them nor a network
-#   build      the programs, with nvcc alone: no CMake, MPI, oneDNN or NCCL
+#   build      the programs, with nvcc alone: no CMake, MPI, oneDNN or NCCL. With GPU_ARCH=sm_90, for such a GPU on a machine that
+#              has none: copied there, build/gpu need not be built again
 #   tests      every test that needs a GPU; a program that takes longer than 120 s is ended
 #   bench      gpu_bench, in half of the remaining time if peers follow
 #   peers      the same steps in PyTorch, if it is installed
@@ -55,19 +56,31 @@ folders=("${CUDNN_PATH:-/nowhere}" "$toolkit/include" "$toolkit/lib64" "$toolkit
   /usr/local/lib /usr/include /usr/lib/x86_64-linux-gnu /usr/lib/aarch64-linux-gnu)
 for wheel in $wheels; do folders+=("$wheel/cudnn" "$wheel"/cu13 "$wheel"/cublas "$wheel"/nccl); done
 
-device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1) || { say "there is no GPU here" >&2; exit 1; }
+cudnn=$(first 'libcudnn.so*' "${folders[@]}")
+cublas=$(first 'libcublasLt.so*' "${folders[@]}")
+users_path=${LD_LIBRARY_PATH:-}
+LD_LIBRARY_PATH=$(dirname "$cudnn"):$(dirname "$cublas")${users_path:+:$users_path}
+export LD_LIBRARY_PATH
+
+ask() { nvidia-smi --query-gpu="$1" --format=csv,noheader | sed -n 1p; }
+if device=$(ask name,driver_version 2>/dev/null); then
+  arch=sm_$(ask compute_cap | tr -d .)
+elif [ -n "${GPU_ARCH:-}" ] && [ "$*" = build ]; then
+  arch=$GPU_ARCH
+else
+  say "there is no GPU here; GPU_ARCH=sm_90 scripts/gpu.sh build would build for one elsewhere" >&2
+  exit 1
+fi
 
 part_build() {
-  local cudnn_h cudnn cublas
+  local cudnn_h
   cudnn_h=$(first cudnn.h "${folders[@]}")
-  cudnn=$(first 'libcudnn.so*' "${folders[@]}")
-  cublas=$(first 'libcublasLt.so*' "${folders[@]}")
-  local flags=(-std=c++20 -O2 --expt-relaxed-constexpr -arch=native --split-compile=0 -Wno-deprecated-gpu-targets -Iinclude -Itest
+  local flags=(-std=c++20 -O2 --expt-relaxed-constexpr "-arch=$arch" --split-compile=0 -Wno-deprecated-gpu-targets -Iinclude -Itest
     "-I$(dirname "$cudnn_h")" "-I$(dirname "$(first cublasLt.h "${folders[@]}")")" -Xcompiler -fopenmp)
   [ -d $parts ] && flags+=(-I$parts)
   # nvcc rejects file names that end in a version, as those of all libraries in wheels do.
   local libraries=("-L$(dirname "$cudnn")" "-l:$(basename "$cudnn")" "-L$(dirname "$cublas")" "-l:$(basename "$cublas")"
-    -Xlinker "-rpath=$(dirname "$cudnn"):$(dirname "$cublas")" -lgomp -lpthread)
+    -Xlinker "-rpath=$(dirname "$cudnn"):$(dirname "$cublas")" -Xlinker -s -lgomp -lpthread)
   if [ -f $parts/libz.a ]; then libraries+=($parts/libz.a); else libraries+=(-lz); fi
   # exec::Cuda is compiled once, and the sources that take longest come first.
   flags+=(-DCONVOY_COMPILED_CUDA)
@@ -90,7 +103,10 @@ part_build() {
     "$nvcc" -o $work/$test $work/$test.o $work/test_main.o "${compiled[@]}" "${libraries[@]}"
   done
   "$nvcc" -o $work/gpu_bench $work/gpu_bench.o "${compiled[@]}" "${libraries[@]}"
+  rm $work/*.o
 }
+# Whether the programs in build/gpu are for this GPU and start here; they may have been built elsewhere.
+is_built() { [ "$(cat $work/done.build 2>/dev/null)" = "$arch" ] && $work/test_exec_cuda_gpu --count >/dev/null 2>&1; }
 
 part_tests() {
   local failed=0 most
@@ -126,8 +142,8 @@ part_bench() {
 }
 
 part_peers() {
-  python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || { say "PyTorch with a GPU is not here"; return; }
-  timeout "$(left)" python3 bench/peers/torch_step_gpu.py | tee $work/peers.jsonl
+  LD_LIBRARY_PATH=$users_path python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || { say "PyTorch with a GPU is not here"; return; }
+  LD_LIBRARY_PATH=$users_path timeout "$(left)" python3 bench/peers/torch_step_gpu.py | tee $work/peers.jsonl
 }
 
 part_report() { python3 bench/gpu_report.py $work "$device" "$($nvcc --version | sed -n 's/.*release \([^,]*\).*/\1/p')"; }
@@ -136,6 +152,7 @@ all=(build tests bench peers sanitizer report)
 chosen=("$@")
 if [ $# -eq 0 ]; then
   for part in "${all[@]}"; do
+    if [ "$part" = build ] && ! is_built; then rm -f $work/done.*; fi
     if [ "$part" != report ] && [ -f $work/done.$part ]; then say "$part is done"; else chosen+=("$part"); fi
   done
 fi
@@ -148,7 +165,7 @@ for part in "${chosen[@]}"; do
   (set -e && part_$part)
   code=$?
   set -e
-  if [ $code -eq 0 ]; then touch $work/done.$part; else say "$part failed" && status=1; fi
+  if [ $code -eq 0 ]; then echo "$arch" >$work/done.$part; else say "$part failed" && status=1; fi
   if [ "${status:-0}" -ne 0 ] && [ "$part" = build ]; then exit 1; fi
 done
 exit "${status:-0}"
