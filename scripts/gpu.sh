@@ -99,11 +99,12 @@ part_build() {
   xargs -P "$(nproc)" -L 1 sh -c 'name=$0; exec "$@" -c -o '$work'/$name.o' <<<"$(
     while read -r name source; do echo "$name $nvcc ${flags[*]} $source"; done <$work/sources
   )"
+  ar rcs $work/compiled_cuda.a "${compiled[@]}"
   for test in "${tests[@]}"; do
-    "$nvcc" -o $work/$test $work/$test.o $work/test_main.o "${compiled[@]}" "${libraries[@]}"
+    "$nvcc" -o $work/$test $work/$test.o $work/test_main.o $work/compiled_cuda.a "${libraries[@]}"
   done
-  "$nvcc" -o $work/gpu_bench $work/gpu_bench.o "${compiled[@]}" "${libraries[@]}"
-  rm $work/*.o
+  "$nvcc" -o $work/gpu_bench $work/gpu_bench.o $work/compiled_cuda.a "${libraries[@]}"
+  rm $work/*.[ao]
 }
 # Whether the programs in build/gpu are for this GPU and start here; they may have been built elsewhere.
 is_built() { [ "$(cat $work/done.build 2>/dev/null)" = "$arch" ] && $work/test_exec_cuda_gpu --count >/dev/null 2>&1; }
