@@ -126,6 +126,15 @@ struct Distance {
   }
 };
 
+/// The mean absolute value of an image.
+struct Magnitude {
+  static double measure(View<const float> x) {
+    double sum = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) sum += std::abs(static_cast<double>(x[i]));
+    return sum / static_cast<double>(x.shape.size());
+  }
+};
+
 /// The custom operations and losses of the models. An Exec that needs more (device functions) derives its own
 /// and passes them in place of these.
 struct Customs {
@@ -191,6 +200,7 @@ class ModelOf {
     const int channels[] = {1, 3, 2, 5, 16, 17};
     auto x = g.input("image", {channels[below(4)], map(), map()});
     std::vector<graph::Tensor> images{x};  // candidates for further use
+    graph::Tensor normed = x;              // the result of the last batch norm
     const auto freeze = [&] { return options.frozen && odds(6); };
     const auto fits = [](const Shape& s, int kernel, int padding) {
       return std::min(s[1], s[2]) + 2 * padding >= kernel;
@@ -207,8 +217,9 @@ class ModelOf {
                              .frozen = freeze()});
     };
     const auto norm = [&](graph::Tensor from) {
-      return g.batch_norm(
-          from, {.epsilon = odds(2) ? 1e-5f : 1e-2f, .momentum = odds(2) ? 0.1f : 0.3f, .frozen = freeze()});
+      return normed = g.batch_norm(
+                 from,
+                 {.epsilon = odds(2) ? 1e-5f : 1e-2f, .momentum = odds(2) ? 0.1f : 0.3f, .frozen = freeze()});
     };
     const auto kernel = [&] { return odds(3) ? 1 : odds(4) ? 5 : odds(9) ? 7 : odds(5) ? 2 : 3; };
     const auto pool = [&](graph::Tensor from, bool largest) {
@@ -276,6 +287,8 @@ class ModelOf {
     auto label = g.label("label", classes);
     g.output("logits", logits);
     g.metric("distance", Distance{}, logits, label);
+    // Without the metric, this result is not stored if a ReLU follows.
+    if (classes % 2 == 0) g.metric("magnitude", Magnitude{}, normed);
     const bool only_custom = odds(8);
     if (only_custom)
       g.loss(g.custom_loss(typename Custom::SquaredHinge{}, logits, label));

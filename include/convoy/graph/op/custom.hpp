@@ -43,7 +43,7 @@ struct Custom {
       return invoke<Loss>(Shape{}, x...);
     }
 
-    /// Adds a metric named `called`, measured on every batch. The inputs must be outputs of the model, then
+    /// Adds a metric named `called`, measured on every batch. The inputs are values of the model, then
     /// optionally a label.
     template <class Measure, class... Inputs>
     constexpr void metric(std::string_view called, Measure, Inputs... x) {
