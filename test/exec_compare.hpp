@@ -126,7 +126,7 @@ struct Distance {
   }
 };
 
-/// The mean absolute value of an image.
+/// The mean absolute value of each row, summed over the rows: a metric.
 struct Magnitude {
   static double measure(View<const float> x) {
     double sum = 0;
