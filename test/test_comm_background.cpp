@@ -84,7 +84,7 @@ TEST_CASE("background: training ends with the oracle's bits, whoever polls") {
         Background<comm::Sharded<Ring<Threads>>> sharded(endpoint);
         CHECK(oracle::train(sharded, 3000, 4, polls) == expected);
         comm::Any named = comm::make("ring", endpoint, {}, {.background = true});
-        CHECK(named.policy() == "background");
+        CHECK(named.policy() == "ring");
         CHECK(oracle::train(named, 3000, 4, polls) == expected);
       });
     }

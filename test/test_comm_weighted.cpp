@@ -128,7 +128,7 @@ TEST_CASE("gradients travel as without shares, whatever it wraps") {
     comm::Weighted<comm::Sharded<comm::Ring<Threads>>> sharded({.weights = {1, 2, 3}}, endpoint);
     CHECK(oracle::train(sharded, count, 4) == expected);
     auto any = comm::make("ring", endpoint, {}, {.weights = {1, 2, 3}});
-    CHECK(any.policy() == "weighted");
+    CHECK(any.policy() == "ring");
     CHECK(any.shares(never)[2] == 0.5);
     CHECK(oracle::train(any, count, 4) == expected);
   });

@@ -10,7 +10,6 @@
 #include <memory_resource>
 #include <mutex>
 #include <optional>
-#include <string_view>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -236,8 +235,6 @@ class Background : public Wrapper<C, detail::Aside<C>> {
   using Base = Wrapper<C, detail::Aside<C>>;
 
  public:
-  static constexpr std::string_view policy() { return "background"; }
-
   /// The arguments construct the `C`.
   template <class... Arguments>
   explicit Background(Arguments&&... arguments)

@@ -10,7 +10,6 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -314,8 +313,6 @@ class Staged : public Wrapper<C> {
  public:
   using Space = S;
   using Options = StagedOptions;
-
-  static constexpr std::string_view policy() { return "staged"; }
 
   /// The arguments construct the `C`; StagedOptions may come before them.
   template <class... Arguments>

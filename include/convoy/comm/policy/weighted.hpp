@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -40,8 +39,6 @@ class Weighted : public Wrapper<C> {
 
  public:
   using Options = WeightedOptions;
-
-  static constexpr std::string_view policy() { return "weighted"; }
 
   /// The other arguments construct the `C`. Throws ConfigError for weights that `shares_of` rejects.
   template <class... Arguments>
