@@ -11,6 +11,7 @@
 #include "exec_compare.hpp"
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
+#include "exec_random_models.hpp"
 #include <convoy/memory/launch.cuh>
 
 namespace exec_cuda {

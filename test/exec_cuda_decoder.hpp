@@ -9,6 +9,7 @@
 #include "exec_decoder.hpp"
 #include "exec_distance.hpp"
 #include "skip.hpp"
+#include <convoy/graph/dynamic.hpp>
 
 namespace exec_cuda {
 

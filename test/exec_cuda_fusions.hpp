@@ -19,6 +19,7 @@
 #include "exec_cuda_alone.hpp"
 #include "exec_distance.hpp"
 #include "skip.hpp"
+#include <convoy/graph/dynamic.hpp>
 
 namespace exec_cuda_fusions {
 

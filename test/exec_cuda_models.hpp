@@ -17,6 +17,7 @@
 #include "exec_distance.hpp"
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
+#include "exec_random_models.hpp"
 #include "skip.hpp"
 #include <convoy/models/bert.hpp>
 #include <convoy/models/convnet.hpp>

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
+#include <convoy/graph/dynamic.hpp>
 
 namespace exec_decoder {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "exec_compare.hpp"
+#include "exec_random_models.hpp"
 
 namespace exec_models {
 

@@ -21,6 +21,7 @@
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
 #include "exec_cuda_fused_attention.hpp"
+#include <convoy/graph/dynamic.hpp>
 
 using namespace exec_cuda_fused_attention;
 using namespace convoy::exec::cuda;

@@ -16,6 +16,7 @@
 #include "emulation/emulation.hpp"
 #include "exec_cuda_fusions.hpp"
 #include <convoy/exec/cuda/cuda.cuh>
+#include <convoy/graph/dynamic.hpp>
 
 TEST_CASE("cuda: a cuDNN that sums bf16 is asked to") {
   using namespace exec_cuda_fusions;

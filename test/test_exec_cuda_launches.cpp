@@ -18,6 +18,7 @@
 #include "exec_cuda_alone.hpp"
 #include "exec_decoder.hpp"
 #include "exec_distance.hpp"
+#include <convoy/graph/dynamic.hpp>
 #include <convoy/models/bert.hpp>
 #include <convoy/models/gpt.hpp>
 #include <convoy/models/transformer.hpp>

@@ -13,6 +13,7 @@
 #include "exec_compare.hpp"
 #include <convoy/exec/host/host.hpp>
 #include <convoy/exec/host/kernel/attention.hpp>
+#include <convoy/graph/dynamic.hpp>
 
 using namespace convoy;
 namespace host = convoy::exec::host;

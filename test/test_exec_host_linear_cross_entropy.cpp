@@ -6,6 +6,7 @@
 
 #include "exec_decoder.hpp"
 #include <convoy/exec/host/host.hpp>
+#include <convoy/graph/dynamic.hpp>
 
 using namespace convoy;
 using exec_decoder::decoder;

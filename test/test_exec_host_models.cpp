@@ -14,6 +14,7 @@
 #include "exec_fixtures.hpp"
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
+#include "exec_random_models.hpp"
 #include <convoy/exec/host/host.hpp>
 
 using namespace convoy;

@@ -9,6 +9,7 @@
 #include "exec_compare.hpp"
 #include <convoy/exec/host/host.hpp>
 #include <convoy/exec/host/recorder.hpp>
+#include <convoy/graph/dynamic.hpp>
 
 using namespace convoy;
 using exec::host::Recorder;

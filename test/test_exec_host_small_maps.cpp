@@ -8,6 +8,7 @@
 #include "exec_compare.hpp"
 #include "sanitized.hpp"
 #include <convoy/exec/host/host.hpp>
+#include <convoy/graph/dynamic.hpp>
 
 using namespace convoy;
 using HostF32 = exec::Host<f32>;

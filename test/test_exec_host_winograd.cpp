@@ -7,6 +7,7 @@
 #include "exec_compare.hpp"
 #include <convoy/exec/host/backend.hpp>
 #include <convoy/exec/host/host.hpp>
+#include <convoy/graph/dynamic.hpp>
 #include <convoy/models/resnet.hpp>
 
 using namespace convoy;

@@ -5,6 +5,7 @@
 #include "exec_compare.hpp"
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
+#include "exec_random_models.hpp"
 #include "sanitized.hpp"
 
 using namespace convoy;

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
+#include "exec_random_models.hpp"
 #include <convoy/exec/counts.hpp>
 
 using namespace convoy;

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
+#include "exec_random_models.hpp"
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/resnet.hpp>
 
