@@ -1,5 +1,4 @@
 // NEEDS: host
-// SANITIZE: address thread
 // TIMEOUT: 300
 // Random trainings: models, exchanges, codecs, optimizers and options that nobody chose to go together. Each
 // trains as one rank does with the rows of all ranks, and resumes with the same bits after it was killed.
