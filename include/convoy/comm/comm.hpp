@@ -84,8 +84,8 @@ struct Reduction;
 /// Workers scale their gradients so that the sum over ranks is the gradient that the optimizer expects.
 ///
 /// Queries:
-/// - `policy()`: the name of the policy, as in `--comm`, or of its codec. A wrapper has the name of what it
-/// wraps.
+/// - `policy()`: the name of the policy, as in `--comm`, or of its codec. Wrappers have the name of what they
+///   wrap.
 /// - `rank()`, `size()`, `role()`; `workers()`: how many ranks compute gradients, ranks 0 to workers-1.
 /// - `lockstep()`: whether the workers end each step together, so that an all-reduce after a step costs no
 ///   extra waiting.
