@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <convoy/exec/host/layout.hpp>
+#include <convoy/exec/host/map.hpp>
 #include <convoy/memory/buffer.hpp>
 
 extern "C" {
@@ -69,7 +70,7 @@ struct Backend {
   int threads = 1;
   bool winograd = true;
   std::int64_t logits_bytes = 0;  ///< HostOptions::logits_mib
-  int lanes = preferred_lanes();
+  ImageOrder images{preferred_lanes(), false};
 };
 
 /// The name of the implementation of a description, valid as long as the description.

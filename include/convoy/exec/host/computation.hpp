@@ -36,14 +36,16 @@ struct HostOptions {
                            ///< if oneDNN has it: half the time, rounding errors of about 1e-5 instead of 1e-6
   int logits_mib = 128;  ///< the most memory for the logits of a linear layer with a cross-entropy, which are
                          ///< computed a block of labels at a time
-  bool profile = false;  ///< measure each stage; see Host::profile()
-  bool emulate = false;  ///< allow bf16 with AVX-512 but no bf16 instructions, which is slower than f32
+  bool channels_last = false;  ///< keep images in nhwc, as bf16 on processors with AMX does anyway
+  bool profile = false;        ///< measure each stage; see Host::profile()
+  bool emulate = false;        ///< allow bf16 with AVX-512 but no bf16 instructions, which is slower than f32
 
   static constexpr void fields(auto& self, auto&& field) {
     field("threads", self.threads, fields::local);
     field("canonical", self.canonical);
     field("winograd", self.winograd, fields::local);  // its effect is in the layout, which ranks compare
     field("logits_mib", self.logits_mib, fields::local);
+    field("channels_last", self.channels_last, fields::local);  // its effect is in the layout, too
     field("profile", self.profile, fields::local);
     field("emulate", self.emulate, fields::local);
   }

@@ -32,7 +32,10 @@ class Engine final : public Computation {
       expect_bf16(options.emulate);
       backend_.factor = dnnl_bf16;
     }
-    backend_.winograd = options.winograd;
+    // oneDNN multiplies with AMX only if channels come last, up to ten times as fast as without.
+    backend_.images.channels_last =
+        options.channels_last || (products == DType::bf16 && has_isa(dnnl_cpu_isa_avx512_core_amx));
+    backend_.winograd = options.winograd && !backend_.images.channels_last;
     backend_.logits_bytes = std::int64_t{options.logits_mib} << 20;
     backend_.threads = options.threads > 0 ? options.threads : omp_get_max_threads();
     current_ = &execution(batch);

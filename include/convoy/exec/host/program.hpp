@@ -84,7 +84,7 @@ class Program : public StagedPlan {
     v.is_blocked = node(n).kind == Kind::image;
     v.is_narrow = narrow_[static_cast<std::size_t>(n)] != 0;
     v.map.rows = rows_;
-    if (v.is_blocked) v.map = blocked_map(rows_, v.shape, backend_.lanes);
+    if (v.is_blocked) v.map = blocked_map(rows_, v.shape, backend_.images);
     v.data.desc = v.is_blocked ? describe_blocked(v.map, v.type()) : describe_plain(rows_, node(n));
     v.wants_gradient = wants_gradient(n);
     v.data.place = request(v.bytes(), stage, v.wants_gradient ? backward_time(stage) : stage);
@@ -141,7 +141,7 @@ class Program : public StagedPlan {
   /// The value of node `n` in blocks of channels, and in bf16 if it is narrow.
   [[gnu::cold]] Conversion blocked(int n, int begin, int end) {
     const Value& v = value(n);
-    const Map map = blocked_map(rows_, node(n).shape, backend_.lanes);
+    const Map map = blocked_map(rows_, node(n).shape, backend_.images);
     const Layout want = describe_blocked(map, v.type());
     if (!v.is_blocked && map.is_plain()) return {{want, v.data.place}, {want, v.data.place}};
     return convert(v.data, want, begin, end);

@@ -59,21 +59,31 @@ inline void copy_channels(const ChannelTask& t, int threads) {
       if (has_padding && !t.accumulate && t.to_channel + t.channels == t.to_map.channels)
         for (std::int64_t p = 0; p < positions; ++p)
           for (int lane = t.to_map.channels % lanes; lane < lanes; ++lane)
-            to_row[(t.to_map.blocks - 1) * t.to_map.block_stride + p * lanes + lane] = 0;
+            to_row[(t.to_map.blocks - 1) * t.to_map.block_stride + p * t.to_map.position_stride + lane] = 0;
       for (int done = 0; done < t.channels;) {
         const int a = t.from_channel + done, b = t.to_channel + done;
         const std::int64_t at = r * t.from_map.row_stride + a / lanes * t.from_map.block_stride + a % lanes;
         const float* from = t.from + at;
         const float* second = t.second == nullptr ? nullptr : t.second + at;
         float* to = to_row + b / lanes * t.to_map.block_stride + b % lanes;
+        const std::int64_t from_step = t.from_map.position_stride, to_step = t.to_map.position_stride;
         if (a % lanes == 0 && b % lanes == 0 && t.channels - done >= lanes) {
+          // In blocks that lie apart, the lanes of adjacent positions are adjacent.
+          const bool joined = from_step == lanes && to_step == lanes;
+          const std::int64_t runs = joined ? 1 : positions, run = joined ? positions * lanes : lanes;
           const float* none = nullptr;
-          simd::run<PassLoop>(std::int64_t{0}, positions * lanes, from, second, none, to, t.accumulate);
+          for (std::int64_t p = 0; p < runs; ++p)
+            simd::run<PassLoop>(std::int64_t{0}, run, from + p * from_step,
+                                second == nullptr ? none : second + p * from_step, none, to + p * to_step,
+                                t.accumulate);
           done += lanes;
           continue;
         }
-        for (std::int64_t p = 0; p < positions * lanes; p += lanes)
-          to[p] = (t.accumulate ? to[p] : 0.0f) + from[p] + (second == nullptr ? 0.0f : second[p]);
+        for (std::int64_t p = 0; p < positions; ++p) {
+          float& sum = to[p * to_step];
+          sum = (t.accumulate ? sum : 0.0f) + from[p * from_step] +
+                (second == nullptr ? 0.0f : second[p * from_step]);
+        }
         ++done;
       }
     }

@@ -1,19 +1,19 @@
 // Batch normalization fused with its surroundings: forward in a pass for the statistics and one for the
 // values (+ residual) (+ ReLU), backward in two passes. A thread takes whole channel blocks, so that a block
 // that was read for its statistics is still in its cache when it is normalized. Threads share rows instead if
-// blocks do not divide evenly and are fewer than four per thread, or if ranks share statistics; ranks then
-// exchange the sums between the two passes.
+// channels come last, if blocks do not divide evenly and are fewer than four per thread, or if ranks share
+// statistics; ranks then exchange the sums between the two passes.
 //
 // The statistics are exact to float: values are shifted by the mean of the channel's first values, summed in
 // float over fewer than 2 * `norm_chunk` values and then in double. The order of additions depends only on
 // the number of threads.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/exec/exec.hpp>
@@ -95,99 +95,138 @@ CONVOY_INLINE void normalize(V& x, const V& mean, const V& scale, const V& shift
 /// Float sums are added to double sums once they have at least this many values.
 inline constexpr std::int64_t norm_chunk = 256;
 
-/// Adds the sums of (x - shift) and of its square, over some rows of a block, to `sums` ([2][lanes]).
+/// Some positions of some rows, in some blocks of channels.
+struct NormSpan {
+  Range blocks, rows, positions;
+};
+
+/// Calls `visit(span)` for a thread's share of a map, in the order of memory: whole rows if blocks lie apart,
+/// parts of rows that fit into the L1 cache if channels come last.
+template <class Visit>
+void for_each_span(const Map& m, int thread, int team, Visit visit) {
+  const Range blocks{0, m.blocks};
+  if (!m.channels_last) return visit(NormSpan{blocks, share(m.rows, thread, team), {0, m.positions()}});
+  constexpr std::int64_t elements = 8192, fewest = 8;
+  const std::int64_t most = std::max(fewest, elements / m.channels);
+  const std::int64_t parts = (m.positions() + most - 1) / most;
+  const Range range = share(m.rows * parts, thread, team);
+  for (std::int64_t i = range.begin; i < range.end; ++i) {
+    const std::int64_t row = i / parts, first = i % parts * most;
+    visit(NormSpan{blocks, {row, row + 1}, {first, std::min(first + most, m.positions())}});
+  }
+}
+
+/// Stores the means of the first values of the channels of blocks as the means to subtract.
 template <bool narrow>
-struct StatisticsLoop {
+struct ShiftLoop {
   template <int W>
-  CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row, double* sums) {
+  CONVOY_INLINE static void run(const NormTask* task, Range blocks) {
     using V = simd::Vec<float, W>;
     const NormTask& t = *task;
     const Map& m = t.map;
-    const std::int64_t positions = m.positions(), step = m.position_stride;
-    for (int lane = 0; lane < m.lanes; lane += W) {
-      const std::int64_t first = block * m.block_stride + lane;
-      V shift{};
-      std::int64_t taken = 0;
-      for (int row = 0; row < m.rows && taken < norm_chunk; ++row)
-        for (std::int64_t p = 0; p < positions && taken < norm_chunk; ++p, ++taken) {
-          V v;
-          load<narrow>(v, t.x, first + row * m.row_stride + p * step);
-          shift += v;
-        }
-      shift *= 1.0f / static_cast<float>(taken);
-      simd::store(t.state.mean + block * m.lanes + lane, shift);
-
-      V sum[4] = {}, squares[4] = {};
-      std::int64_t count = 0;
-      auto flush = [&]() __attribute__((always_inline)) {
-        for (int k = 1; k < 4; ++k) sum[0] += sum[k], squares[0] += squares[k];
-        for (int k = 0; k < W; ++k) {
-          sums[lane + k] += static_cast<double>(sum[0][k]);
-          sums[m.lanes + lane + k] += static_cast<double>(squares[0][k]);
-        }
-        for (int k = 0; k < 4; ++k) sum[k] = V{}, squares[k] = V{};
-        count = 0;
-      };
-      for (int row = first_row; row < end_row; ++row) {
-        const std::int64_t from = first + row * m.row_stride;
-        for (std::int64_t begin = 0; begin < positions; begin += norm_chunk) {
-          const std::int64_t end = begin + norm_chunk < positions ? begin + norm_chunk : positions;
-          std::int64_t p = begin;
-          for (; p + 4 <= end; p += 4)
-            for (int k = 0; k < 4; ++k) {
-              V v;
-              load<narrow>(v, t.x, from + (p + k) * step);
-              v -= shift;
-              sum[k] += v;
-              squares[k] += v * v;
-            }
-          for (; p < end; ++p) {
+    for (std::int64_t block = blocks.begin; block < blocks.end; ++block)
+      for (int lane = 0; lane < m.lanes; lane += W) {
+        V shift{};
+        std::int64_t taken = 0;
+        for (int row = 0; row < m.rows && taken < norm_chunk; ++row)
+          for (std::int64_t p = 0; p < m.positions() && taken < norm_chunk; ++p, ++taken) {
             V v;
-            load<narrow>(v, t.x, from + p * step);
-            v -= shift;
-            sum[p & 3] += v;
-            squares[p & 3] += v * v;
+            load<narrow>(v, t.x, block * m.block_stride + lane + row * m.row_stride + p * m.position_stride);
+            shift += v;
           }
-          count += end - begin;
-          if (count >= norm_chunk) flush();
-        }
+        shift *= 1.0f / static_cast<float>(taken);
+        simd::store(t.state.mean + block * m.lanes + lane, shift);
       }
-      flush();
-    }
   }
 };
 
-/// y = normalized x (+ residual) (rectified) over some rows of a block.
+/// Adds the sums of (x - mean) and of its square, over a span, to `all` ([blocks][2][lanes]).
 template <bool narrow>
-struct NormalizeLoop {
+struct StatisticsLoop {
   template <int W>
-  CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row) {
+  CONVOY_INLINE static void run(const NormTask* task, NormSpan span, double* all) {
     using V = simd::Vec<float, W>;
     const NormTask& t = *task;
     const Map& m = t.map;
-    const std::int64_t positions = m.positions(), step = m.position_stride;
-    for (int lane = 0; lane < m.lanes; lane += W) {
-      V mean, scale, shift;
-      simd::load(mean, t.state.mean + block * m.lanes + lane);
-      simd::load(scale, t.state.scale + block * m.lanes + lane);
-      simd::load(shift, t.state.shift + block * m.lanes + lane);
-      for (int row = first_row; row < end_row; ++row) {
-        const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
-        for (std::int64_t p = 0; p < positions; ++p) {
-          const std::int64_t at = base + p * step;
-          V v, other;
-          load<narrow>(v, t.x, at);
-          normalize(v, mean, scale, shift);
-          if (t.residual) {
-            load<narrow>(other, t.residual, at);
-            v += other;
+    const std::int64_t step = m.position_stride;
+    for (std::int64_t block = span.blocks.begin; block < span.blocks.end; ++block)
+      for (int lane = 0; lane < m.lanes; lane += W) {
+        const std::int64_t first = block * m.block_stride + lane;
+        double* const sums = all + block * 2 * m.lanes;
+        V mean;
+        simd::load(mean, t.state.mean + block * m.lanes + lane);
+        V sum[4] = {}, squares[4] = {};
+        std::int64_t count = 0;
+        auto flush = [&]() __attribute__((always_inline)) {
+          for (int k = 1; k < 4; ++k) sum[0] += sum[k], squares[0] += squares[k];
+          for (int k = 0; k < W; ++k) {
+            sums[lane + k] += static_cast<double>(sum[0][k]);
+            sums[m.lanes + lane + k] += static_cast<double>(squares[0][k]);
           }
-          if (t.relu) rectify(v);
-          store<narrow>(t.y, at, v);
-          if (t.y_rounded != nullptr) simd::Elements<bf16, W>::store(t.y_rounded + at, v);
+          for (int k = 0; k < 4; ++k) sum[k] = V{}, squares[k] = V{};
+          count = 0;
+        };
+        for (std::int64_t row = span.rows.begin; row < span.rows.end; ++row) {
+          const std::int64_t from = first + row * m.row_stride;
+          for (std::int64_t begin = span.positions.begin; begin < span.positions.end; begin += norm_chunk) {
+            const std::int64_t end = std::min(begin + norm_chunk, span.positions.end);
+            std::int64_t p = begin;
+            for (; p + 4 <= end; p += 4)
+              for (int k = 0; k < 4; ++k) {
+                V v;
+                load<narrow>(v, t.x, from + (p + k) * step);
+                v -= mean;
+                sum[k] += v;
+                squares[k] += v * v;
+              }
+            for (; p < end; ++p) {
+              V v;
+              load<narrow>(v, t.x, from + p * step);
+              v -= mean;
+              sum[p & 3] += v;
+              squares[p & 3] += v * v;
+            }
+            count += end - begin;
+            if (count >= norm_chunk) flush();
+          }
+        }
+        flush();
+      }
+  }
+};
+
+/// y = normalized x (+ residual) (rectified) over a span.
+template <bool narrow>
+struct NormalizeLoop {
+  template <int W>
+  CONVOY_INLINE static void run(const NormTask* task, NormSpan span) {
+    using V = simd::Vec<float, W>;
+    const NormTask& t = *task;
+    const Map& m = t.map;
+    const std::int64_t step = m.position_stride;
+    for (std::int64_t block = span.blocks.begin; block < span.blocks.end; ++block)
+      for (int lane = 0; lane < m.lanes; lane += W) {
+        V mean, scale, shift;
+        simd::load(mean, t.state.mean + block * m.lanes + lane);
+        simd::load(scale, t.state.scale + block * m.lanes + lane);
+        simd::load(shift, t.state.shift + block * m.lanes + lane);
+        for (std::int64_t row = span.rows.begin; row < span.rows.end; ++row) {
+          const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
+          for (std::int64_t p = span.positions.begin; p < span.positions.end; ++p) {
+            const std::int64_t at = base + p * step;
+            V v, other;
+            load<narrow>(v, t.x, at);
+            normalize(v, mean, scale, shift);
+            if (t.residual) {
+              load<narrow>(other, t.residual, at);
+              v += other;
+            }
+            if (t.relu) rectify(v);
+            store<narrow>(t.y, at, v);
+            if (t.y_rounded != nullptr) simd::Elements<bf16, W>::store(t.y_rounded + at, v);
+          }
         }
       }
-    }
   }
 };
 
@@ -213,102 +252,105 @@ CONVOY_INLINE void masked_gradient(V& g, const NormTask& t, std::int64_t at, con
   }
 }
 
-/// Adds the sums of g and of g (x - mean), over some rows of a block, to `sums` ([2][lanes]). Writes the
-/// residual's gradient unless it accumulates.
+/// Adds the sums of g and of g (x - mean), over a span, to `all` ([blocks][2][lanes]). Writes the residual's
+/// gradient unless it accumulates.
 template <bool narrow>
 struct GradientSumsLoop {
   template <int W>
-  CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row, double* sums) {
+  CONVOY_INLINE static void run(const NormTask* task, NormSpan span, double* all) {
     using V = simd::Vec<float, W>;
     const NormTask& t = *task;
     const Map& m = t.map;
-    const std::int64_t positions = m.positions(), step = m.position_stride;
-    for (int lane = 0; lane < m.lanes; lane += W) {
-      V mean, scale, shift;
-      simd::load(mean, t.state.mean + block * m.lanes + lane);
-      simd::load(scale, t.state.scale + block * m.lanes + lane);
-      simd::load(shift, t.state.shift + block * m.lanes + lane);
-      V sum[2] = {}, dot[2] = {};
-      std::int64_t count = 0;
-      auto flush = [&]() __attribute__((always_inline)) {
-        sum[0] += sum[1], dot[0] += dot[1];
-        for (int k = 0; k < W; ++k) {
-          sums[lane + k] += static_cast<double>(sum[0][k]);
-          sums[m.lanes + lane + k] += static_cast<double>(dot[0][k]);
-        }
-        for (int k = 0; k < 2; ++k) sum[k] = V{}, dot[k] = V{};
-        count = 0;
-      };
-      for (int row = first_row; row < end_row; ++row) {
-        const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
-        for (std::int64_t begin = 0; begin < positions; begin += norm_chunk) {
-          const std::int64_t end = begin + norm_chunk < positions ? begin + norm_chunk : positions;
-          std::int64_t p = begin;
-          auto take = [&](int k, std::int64_t at) __attribute__((always_inline)) {
-            V x, g;
-            load<narrow>(x, t.x, at);
-            masked_gradient<narrow>(g, t, at, x, mean, scale, shift);
-            if (t.keeps_gradient()) store<narrow>(t.d_residual, at, g);
-            sum[k] += g;
-            dot[k] += g * (x - mean);
-          };
-          for (; p + 2 <= end; p += 2) {
-            take(0, base + p * step);
-            take(1, base + (p + 1) * step);
+    const std::int64_t step = m.position_stride;
+    for (std::int64_t block = span.blocks.begin; block < span.blocks.end; ++block)
+      for (int lane = 0; lane < m.lanes; lane += W) {
+        V mean, scale, shift;
+        simd::load(mean, t.state.mean + block * m.lanes + lane);
+        simd::load(scale, t.state.scale + block * m.lanes + lane);
+        simd::load(shift, t.state.shift + block * m.lanes + lane);
+        double* const sums = all + block * 2 * m.lanes;
+        V sum[2] = {}, dot[2] = {};
+        std::int64_t count = 0;
+        auto flush = [&]() __attribute__((always_inline)) {
+          sum[0] += sum[1], dot[0] += dot[1];
+          for (int k = 0; k < W; ++k) {
+            sums[lane + k] += static_cast<double>(sum[0][k]);
+            sums[m.lanes + lane + k] += static_cast<double>(dot[0][k]);
           }
-          if (p < end) take(0, base + p * step);
-          count += end - begin;
-          if (count >= norm_chunk) flush();
+          for (int k = 0; k < 2; ++k) sum[k] = V{}, dot[k] = V{};
+          count = 0;
+        };
+        for (std::int64_t row = span.rows.begin; row < span.rows.end; ++row) {
+          const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
+          for (std::int64_t begin = span.positions.begin; begin < span.positions.end; begin += norm_chunk) {
+            const std::int64_t end = std::min(begin + norm_chunk, span.positions.end);
+            std::int64_t p = begin;
+            auto take = [&](int k, std::int64_t at) __attribute__((always_inline)) {
+              V x, g;
+              load<narrow>(x, t.x, at);
+              masked_gradient<narrow>(g, t, at, x, mean, scale, shift);
+              if (t.keeps_gradient()) store<narrow>(t.d_residual, at, g);
+              sum[k] += g;
+              dot[k] += g * (x - mean);
+            };
+            for (; p + 2 <= end; p += 2) {
+              take(0, base + p * step);
+              take(1, base + (p + 1) * step);
+            }
+            if (p < end) take(0, base + p * step);
+            count += end - begin;
+            if (count >= norm_chunk) flush();
+          }
         }
+        flush();
       }
-      flush();
-    }
   }
 };
 
-/// Writes dx over some rows of a block, and the residual's gradient if it accumulates.
+/// Writes dx over a span, and the residual's gradient if it accumulates.
 template <bool narrow>
 struct NormBackwardLoop {
   template <int W>
-  CONVOY_INLINE static void run(const NormTask* task, int block, int first_row, int end_row) {
+  CONVOY_INLINE static void run(const NormTask* task, NormSpan span) {
     using V = simd::Vec<float, W>;
     const NormTask& t = *task;
     const Map& m = t.map;
-    const std::int64_t positions = m.positions(), step = m.position_stride;
-    for (int lane = 0; lane < m.lanes; lane += W) {
-      const std::int64_t channel = block * m.lanes + lane;
-      V mean, scale, shift, slope, offset;
-      simd::load(mean, t.state.mean + channel);
-      simd::load(scale, t.state.scale + channel);
-      simd::load(shift, t.state.shift + channel);
-      simd::load(slope, t.state.slope + channel);
-      simd::load(offset, t.state.offset + channel);
-      for (int row = first_row; row < end_row; ++row) {
-        const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
-        for (std::int64_t p = 0; p < positions; ++p) {
-          const std::int64_t at = base + p * step;
-          V x, g, other;
-          load<narrow>(x, t.x, at);
-          if (t.keeps_gradient()) {
-            load<narrow>(g, t.d_residual, at);
-          } else {
-            masked_gradient<narrow>(g, t, at, x, mean, scale, shift);
-            if (t.d_residual) {
-              load<narrow>(other, t.d_residual, at);
-              other += g;
-              store<narrow>(t.d_residual, at, other);
+    const std::int64_t step = m.position_stride;
+    for (std::int64_t block = span.blocks.begin; block < span.blocks.end; ++block)
+      for (int lane = 0; lane < m.lanes; lane += W) {
+        const std::int64_t channel = block * m.lanes + lane;
+        V mean, scale, shift, slope, offset;
+        simd::load(mean, t.state.mean + channel);
+        simd::load(scale, t.state.scale + channel);
+        simd::load(shift, t.state.shift + channel);
+        simd::load(slope, t.state.slope + channel);
+        simd::load(offset, t.state.offset + channel);
+        for (std::int64_t row = span.rows.begin; row < span.rows.end; ++row) {
+          const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
+          for (std::int64_t p = span.positions.begin; p < span.positions.end; ++p) {
+            const std::int64_t at = base + p * step;
+            V x, g, other;
+            load<narrow>(x, t.x, at);
+            if (t.keeps_gradient()) {
+              load<narrow>(g, t.d_residual, at);
+            } else {
+              masked_gradient<narrow>(g, t, at, x, mean, scale, shift);
+              if (t.d_residual) {
+                load<narrow>(other, t.d_residual, at);
+                other += g;
+                store<narrow>(t.d_residual, at, other);
+              }
             }
+            if (!t.dx) continue;
+            g = g * scale + ((x - mean) * slope + offset);
+            if (t.accumulate_dx) {
+              load<narrow>(other, t.dx, at);
+              g += other;
+            }
+            store<narrow>(t.dx, at, g);
           }
-          if (!t.dx) continue;
-          g = g * scale + ((x - mean) * slope + offset);
-          if (t.accumulate_dx) {
-            load<narrow>(other, t.dx, at);
-            g += other;
-          }
-          store<narrow>(t.dx, at, g);
         }
       }
-    }
   }
 };
 
@@ -318,6 +360,12 @@ struct NormForward {
   using Sums = StatisticsLoop<narrow>;
   template <bool narrow>
   using Values = NormalizeLoop<narrow>;
+
+  /// Prepares the sums of blocks.
+  template <bool narrow>
+  static void begin(const NormTask& t, Range blocks) {
+    run_in_lanes<ShiftLoop<narrow>>(t.map.lanes, &t, blocks);
+  }
 
   /// Reads results of this rank alone from the sums of a block; forward has none.
   static void keep_own(const NormTask&, int) {}
@@ -369,6 +417,9 @@ struct NormBackward {
   using Sums = GradientSumsLoop<narrow>;
   template <bool narrow>
   using Values = NormBackwardLoop<narrow>;
+
+  template <bool narrow>
+  static void begin(const NormTask&, Range) {}
 
   /// Writes the gradients of weight and bias, which are exchanged with all other gradients.
   static void keep_own(const NormTask& t, int block) {
@@ -433,36 +484,33 @@ void run_norm(NormTask& task, int threads) {
   using Sums = typename Norm::template Sums<narrow>;
   using Values = typename Norm::template Values<narrow>;
   const Map& m = task.map;
+  const NormTask* const t = &task;
   if (m.elements() < parallel_threshold) threads = 1;
-  const std::int64_t stride = static_cast<std::int64_t>(m.blocks) * 2 * m.lanes;
-  auto clear = [&](double* sums) {
-    for (int k = 0; k < 2 * m.lanes; ++k) sums[k] = 0;
-  };
+  const std::int64_t block_sums = 2 * static_cast<std::int64_t>(m.lanes);
   task.count = static_cast<double>(m.count());
-  if (task.across == nullptr && (m.blocks % threads == 0 || m.blocks >= 4 * threads)) {
+  if (task.across == nullptr && !m.channels_last && (m.blocks % threads == 0 || m.blocks >= 4 * threads)) {
     parallel(threads, [&](int thread, int team) {
       const Range blocks = share(m.blocks, thread, team);
       for (auto block = static_cast<int>(blocks.begin); block < blocks.end; ++block) {
-        double* sums = task.state.sums + block * 2 * m.lanes;
-        clear(sums);
-        run_in_lanes<Sums>(m.lanes, &std::as_const(task), block, 0, m.rows, sums);
+        const NormSpan span{{block, block + 1}, {0, m.rows}, {0, m.positions()}};
+        std::fill_n(task.state.sums + block * block_sums, block_sums, 0.0);
+        Norm::template begin<narrow>(task, span.blocks);
+        run_in_lanes<Sums>(m.lanes, t, span, task.state.sums);
         Norm::keep_own(task, block);
         Norm::finish(task, block);
-        run_in_lanes<Values>(m.lanes, &std::as_const(task), block, 0, m.rows);
+        run_in_lanes<Values>(m.lanes, t, span);
       }
     });
     return;
   }
+  parallel(threads,
+           [&](int thread, int team) { Norm::template begin<narrow>(task, share(m.blocks, thread, team)); });
   int parts = 1;  // the team may be smaller than requested
   parallel(threads, [&](int thread, int team) {
     if (thread == 0) parts = team;
-    const Range rows = share(m.rows, thread, team);
-    for (int block = 0; block < m.blocks; ++block) {
-      double* sums = task.state.sums + thread * stride + block * 2 * m.lanes;
-      clear(sums);
-      run_in_lanes<Sums>(m.lanes, &std::as_const(task), block, static_cast<int>(rows.begin),
-                         static_cast<int>(rows.end), sums);
-    }
+    double* const sums = task.state.sums + thread * m.blocks * block_sums;
+    std::fill_n(sums, m.blocks * block_sums, 0.0);
+    for_each_span(m, thread, team, [&](const NormSpan& span) { run_in_lanes<Sums>(m.lanes, t, span, sums); });
   });
   fold_parts(task, parts);
   for (int block = 0; block < m.blocks; ++block) Norm::keep_own(task, block);
@@ -472,10 +520,7 @@ void run_norm(NormTask& task, int threads) {
   }
   for (int block = 0; block < m.blocks; ++block) Norm::finish(task, block);
   parallel(threads, [&](int thread, int team) {
-    const Range rows = share(m.rows, thread, team);
-    for (int block = 0; block < m.blocks; ++block)
-      run_in_lanes<Values>(m.lanes, &std::as_const(task), block, static_cast<int>(rows.begin),
-                           static_cast<int>(rows.end));
+    for_each_span(m, thread, team, [&](const NormSpan& span) { run_in_lanes<Values>(m.lanes, t, span); });
   });
 }
 
@@ -500,11 +545,10 @@ inline void norm_evaluate(const NormTask& task, int threads) {
   }
   if (m.elements() < parallel_threshold) threads = 1;
   parallel(threads, [&](int thread, int team) {
-    const Range rows = share(m.rows, thread, team);
-    const auto begin = static_cast<int>(rows.begin), end = static_cast<int>(rows.end);
-    for (int block = 0; block < m.blocks; ++block)
-      task.narrow() ? run_in_lanes<NormalizeLoop<true>>(m.lanes, &task, block, begin, end)
-                    : run_in_lanes<NormalizeLoop<false>>(m.lanes, &task, block, begin, end);
+    for_each_span(m, thread, team, [&](const NormSpan& span) {
+      task.narrow() ? run_in_lanes<NormalizeLoop<true>>(m.lanes, &task, span)
+                    : run_in_lanes<NormalizeLoop<false>>(m.lanes, &task, span);
+    });
   });
 }
 

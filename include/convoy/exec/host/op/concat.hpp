@@ -39,7 +39,7 @@ class ConcatStage final : public ValueStage {
       part.offset = offset;
       part.extent = value_.is_blocked ? shape[0] : shape.last();
       offset += part.extent;
-      part.map = value_.is_blocked ? blocked_map(p.rows(), shape, p.backend().lanes) : Map{};
+      part.map = value_.is_blocked ? blocked_map(p.rows(), shape, p.backend().images) : Map{};
       part.source = value_.is_blocked ? p.blocked(part.input, index, index)
                                       : Conversion(p.plain_view(part.input), p.plain_view(part.input));
       p.keep(p.value(part.input), index);

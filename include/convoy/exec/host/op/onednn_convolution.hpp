@@ -8,9 +8,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
 #include <string>
 
 #include <convoy/exec/host/onednn_product.hpp>
+#include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
 
@@ -57,11 +62,16 @@ class OneDnnConvolution final : public ConvolutionKernel {
     shape.bias = bias_layout_.get();
 
     const Value& x = p.value(input_);
-    const dnnl_format_tag_t blocked = p.backend().lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c;
-    // oneDNN's first-layer kernels read inputs of few channels in plain layout.
-    const bool prefers_plain = x.is_input && in[0] <= 3;
-    attempts_[0] = {prefers_plain ? dnnl_nchw : blocked, blocked};
-    attempts_[1] = {prefers_plain ? blocked : dnnl_nchw, blocked};
+    in_ = blocked_map(p.rows(), in, p.backend().images);
+    out_ = blocked_map(p.rows(), node.shape, p.backend().images);
+    multiplies_matrices_ = w.height == 1 && w.width == 1 && w.padding == 0 && w.groups == 1 && bias_ < 0 &&
+                           !x.is_input && in_.channels_last && out_.channels_last;
+    const dnnl_format_tag_t out = tag_of(out_);
+    const dnnl_format_tag_t blocked = x.is_input && out_.channels_last ? dnnl_nhwc : tag_of(in_);
+    // oneDNN's first-layer kernels read inputs of few channels in plain layout, those for AMX in nhwc.
+    const bool prefers_plain = x.is_input && in[0] <= 3 && blocked != dnnl_nhwc;
+    attempts_[0] = {prefers_plain ? dnnl_nchw : blocked, out};
+    attempts_[1] = {prefers_plain ? blocked : dnnl_nchw, out};
     attempts_[2] = {dnnl_format_tag_any, dnnl_format_tag_any};
     attempts_[3] = {dnnl_nchw, dnnl_nchw};
     winograd_ = pays_as_winograd(p, n);
@@ -73,7 +83,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
     // order in which their gradient is computed.
     if (!fixed && !copies_weights(p)) {
       p.parameters().choose(weight_, layout(OneDnnProduct::weights));
-    } else if (!fixed && p.parameters().trained(weight_)) {
+    } else if (!fixed && p.parameters().trained(weight_) && !multiplies_matrices_) {
       require(p, Direction::weights);
       p.parameters().choose(weight_, multiply_.layout(Direction::weights, OneDnnProduct::weights));
     }
@@ -98,7 +108,9 @@ class OneDnnConvolution final : public ConvolutionKernel {
 
   [[gnu::cold]] Layout choose_backward(Program& p) override {
     Layout wanted;
-    if (p.parameters().trained(weight_)) {
+    if (p.parameters().trained(weight_) && has_matrix_gradient(p)) {
+      wanted = describe_blocked(out_, p.backend().factor);
+    } else if (p.parameters().trained(weight_)) {
       if (copies_weights(p) || !choose(p, Direction::weights, slot_.desc)) require(p, Direction::weights);
       wanted = multiply_.layout(Direction::weights, OneDnnProduct::dst);
     }
@@ -111,19 +123,32 @@ class OneDnnConvolution final : public ConvolutionKernel {
   [[gnu::cold]] void plan_backward(Program& p, const Bound& dy) override {
     const int time = p.backward_time(stage_);
     if (p.parameters().trained(weight_)) {
-      auto layout = [&](OneDnnProduct::Tensor t) { return multiply_.layout(Direction::weights, t); };
+      const bool matrices = has_matrix_gradient(p);
+      const auto layout = [&](OneDnnProduct::Tensor t, const Map& map) {
+        return matrices ? describe_blocked(map, p.backend().factor) : multiply_.layout(Direction::weights, t);
+      };
       p.assign(weight_);
       if (bias_ >= 0) p.assign(bias_);
-      const Layout src = layout(OneDnnProduct::src);
+      const Layout src = layout(OneDnnProduct::src, in_);
       if (source_.to().desc == src && !(source_.to().place == p.value(input_).data.place)) {
         weights_source_ = {source_.to(), source_.to()};
       } else {
         p.keep(p.value(input_), time);
         weights_source_ = p.convert(p.value(input_).data, src, time, time);
       }
-      weights_dy_ = p.convert(dy, layout(OneDnnProduct::dst), time, time);
-      gradient_ = p.deliver(layout(OneDnnProduct::weights),
-                            {slot_.desc, Location::fixed(p.parameters().gradient(weight_))}, time);
+      weights_dy_ = p.convert(dy, layout(OneDnnProduct::dst, out_), time, time);
+      const Bound gradient{slot_.desc, Location::fixed(p.parameters().gradient(weight_))};
+      if (matrices) {
+        const Map sample =
+            blocked_map(out_.rows, {in_.channels, out_.height, out_.width}, p.backend().images);
+        if (multiply_.shape.strides[0] > 1)
+          sample_ = p.request(describe_blocked(sample, p.backend().factor), time, time);
+        matrix_gradient_ = std::make_unique<MatrixProduct>(p, true, false, out_.channels, in_.channels,
+                                                           out_.count(), out_.channels, false);
+        gradient_ = {gradient, gradient};
+      } else {
+        gradient_ = p.deliver(multiply_.layout(Direction::weights, OneDnnProduct::weights), gradient, time);
+      }
     }
     if (!p.value(input_).wants_gradient) return;
     auto layout = [&](OneDnnProduct::Tensor t) { return multiply_.layout(Direction::data, t); };
@@ -149,6 +174,9 @@ class OneDnnConvolution final : public ConvolutionKernel {
     if (multiply_.has(Direction::weights))
       multiply_.bind(p, Direction::weights, weights_source_.to(), gradient_.from(), bias_gradient,
                      weights_dy_.to());
+    if (matrix_gradient_)
+      matrix_gradient_->bind(p, weights_dy_.to().place, sample_ ? sample_ : weights_source_.to().place,
+                             gradient_.from().place);
     if (multiply_.has(Direction::data))
       multiply_.bind(p, Direction::data, dx_.from(), data_weights_.to(), {}, data_dy_.to());
   }
@@ -161,10 +189,11 @@ class OneDnnConvolution final : public ConvolutionKernel {
   }
 
   void backward(Program& p) override {
-    if (multiply_.has(Direction::weights)) {
+    if (matrix_gradient_ || multiply_.has(Direction::weights)) {
       weights_source_.run();
+      if (sample_) sample(p);
       weights_dy_.run();
-      multiply_.run(Direction::weights);
+      matrix_gradient_ ? (*matrix_gradient_)() : multiply_.run(Direction::weights);
       gradient_.run();
     }
     if (!multiply_.has(Direction::data)) return;
@@ -181,6 +210,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
     for (const Direction direction : {Direction::data, Direction::weights})
       if (multiply_.has(direction) && multiply_.implementation(direction) != text)
         text.append(" | ").append(multiply_.implementation(direction));
+    if (matrix_gradient_) text.append(" | matmul ").append(matrix_gradient_->implementation());
     return text;
   }
 
@@ -191,6 +221,27 @@ class OneDnnConvolution final : public ConvolutionKernel {
 
   /// Whether weights are copied before they are multiplied, so that their order in the slot costs nothing.
   static bool copies_weights(Program& p) { return p.backend().factor != dnnl_f32; }
+  /// Whether a product of matrices computes the gradient of the weights, which then are in plain order: that
+  /// of a 1x1 filter between images with channels last. oneDNN's convolution takes two to five times as long.
+  bool has_matrix_gradient(Program& p) const {
+    return multiplies_matrices_ && slot_.desc == p.parameters().plain(weight_);
+  }
+  void sample(Program& p) const {
+    const auto bytes = static_cast<std::size_t>(in_.channels) *
+                       (p.backend().factor == dnnl_bf16 ? sizeof(bf16) : sizeof(float));
+    const auto* const from = reinterpret_cast<const std::byte*>(p.address(weights_source_.to().place));
+    auto* const to = reinterpret_cast<std::byte*>(p.address(sample_));
+    const std::int64_t step = multiply_.shape.strides[0];
+    parallel(p.threads(), [&](int thread, int team) {
+      const Range lines = share(static_cast<std::int64_t>(out_.rows) * out_.height, thread, team);
+      for (std::int64_t line = lines.begin; line < lines.end; ++line)
+        for (std::int64_t x = 0; x < out_.width; ++x) {
+          const std::int64_t y = line / out_.height * in_.height + line % out_.height * step;
+          std::memcpy(to + static_cast<std::size_t>(line * out_.width + x) * bytes,
+                      from + static_cast<std::size_t>(y * in_.width + x * step) * bytes, bytes);
+        }
+    });
+  }
   /// Chooses the first implementation that is not reference code among the layouts worth trying; false if
   /// there is none.
   bool choose(Program& p, Direction direction, Layout weights) {
@@ -223,8 +274,12 @@ class OneDnnConvolution final : public ConvolutionKernel {
   }
 
   int node_, input_, stage_, weight_, bias_;
+  Map in_, out_;
+  bool multiplies_matrices_ = false;
   Bound result_, slot_;
   OneDnnProduct multiply_;
+  std::unique_ptr<MatrixProduct> matrix_gradient_;
+  Location sample_;  // of the input, at the positions that a strided 1x1 filter reads
   Layout bias_layout_;
   Attempt attempts_[4];
   bool winograd_ = false;

@@ -43,7 +43,7 @@ class PoolStage final : public Stage {
         forward_(run_forward),
         backward_(run_backward),
         value_(p.yield(stage.output, index)) {
-    task_.map = blocked_map(p.rows(), p.node(input_).shape, p.backend().lanes);
+    task_.map = blocked_map(p.rows(), p.node(input_).shape, p.backend().images);
     task_.out = value_.map;
     task_.window = window;
     source_ = p.blocked(input_, index, index);

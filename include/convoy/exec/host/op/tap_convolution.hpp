@@ -34,7 +34,7 @@ class TapConvolution final : public ConvolutionKernel {
       : input_(p.from(n, 0)), stage_(stage), weight_(p.parameter(n, 0)), taps_(p.plan().live_taps(weight_)) {
     const graph::Node& node = p.node(n);
     in_ = p.value(input_).map;
-    out_ = blocked_map(p.rows(), node.shape, p.backend().lanes);
+    out_ = blocked_map(p.rows(), node.shape, p.backend().images);
     x_ = p.value(input_).data.place;
     y_ = result.place;
     p.keep(p.value(input_), stage);
