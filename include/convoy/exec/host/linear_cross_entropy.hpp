@@ -51,7 +51,10 @@ class LinearCrossEntropyStage final : public Stage {
     task_.ignores = task_.ignored != graph::no_label;
     task_.smoothing = p.attributes<graph::CrossEntropy>(node_).smoothing;
     block_ = block_of(task_, p.backend().logits_bytes);
-    stride_ = (task_.classes + row_grain - 1) / row_grain * row_grain;
+    const bool rounds = p.backend().factor == dnnl_bf16;
+    logit_stride_ = rounds ? rounded_up(task_.classes, logit_grain) : task_.classes;
+    gradient_stride_ =
+        has_isa(dnnl_cpu_isa_avx512_core_amx) ? task_.classes : rounded_up(task_.classes, row_grain);
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
     const auto floats = [&](std::int64_t count, int until) {
       return p.request(count * static_cast<std::int64_t>(sizeof(float)), index, until);
@@ -62,16 +65,19 @@ class LinearCrossEntropyStage final : public Stage {
     };
     source_ = in_factors(task_.count(), p.plain_view(input_).place);
     weights_ = in_factors(task_.classes, Location::fixed(p.parameters().value(weight_)));
+    if (rounds)
+      weights_ = {weights_.from(),
+                  {weights_.to().desc, p.request(logit_stride_ * features_ * factor_bytes, index, end)}};
     p.keep(p.value(input_), source_.is_needed() ? index : end);
     if (weights_.is_needed())
       for_each_block([&](std::int64_t first, std::int64_t last) {
         blocks_.push_back({});
-        blocks_.back().logits = std::make_unique<MatrixProduct>(p, false, true, last - first, task_.classes,
+        blocks_.back().logits = std::make_unique<MatrixProduct>(p, false, true, last - first, logit_stride_,
                                                                 features_, features_, false);
       });
     normalizers_ = floats(task_.count(), end);
     label_losses_ = floats(task_.count(), end);
-    logits_ = floats(block_ * task_.classes, end);
+    logits_ = floats(block_ * logit_stride_, end);
     if (defers()) labels_seen_ = std::vector<i32>(static_cast<std::size_t>(task_.count()));
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
@@ -80,16 +86,17 @@ class LinearCrossEntropyStage final : public Stage {
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_, Layout({task_.classes}, dnnl_x), time, true);
     contribution_ = p.contribute(input_, true, time);
     if (blocks_.empty()) return;
-    gradient_factors_ = p.request(block_ * stride_ * factor_bytes, time, time);
+    gradient_factors_ = p.request(block_ * gradient_stride_ * factor_bytes, time, time);
     std::int64_t begin = 0;
     for (Block& block : blocks_) {
       const std::int64_t labels = std::min(block_, task_.count() - begin);
       if (d_weight_)
-        block.d_weight = std::make_unique<MatrixProduct>(p, true, false, task_.classes, features_, labels,
-                                                         stride_, begin > 0 || d_weight_.accumulates());
+        block.d_weight =
+            std::make_unique<MatrixProduct>(p, true, false, task_.classes, features_, labels,
+                                            gradient_stride_, begin > 0 || d_weight_.accumulates());
       if (contribution_)
-        block.dx = std::make_unique<MatrixProduct>(p, false, false, labels, features_, task_.classes, stride_,
-                                                   contribution_.accumulates());
+        block.dx = std::make_unique<MatrixProduct>(p, false, false, labels, features_, task_.classes,
+                                                   gradient_stride_, contribution_.accumulates());
       begin += labels;
     }
   }
@@ -112,6 +119,9 @@ class LinearCrossEntropyStage final : public Stage {
   void forward(Program& p) override {
     source_.run();
     weights_.run();
+    if (weights_.is_needed())
+      std::fill_n(reinterpret_cast<bf16*>(p.address(weights_.to().place)) + task_.classes * features_,
+                  (logit_stride_ - task_.classes) * features_, bf16());
     task_.labels = p.integers(labels_);
     measured_ = false;
     if (!defers() || p.pass().mode != Mode::train) return complete(p);
@@ -159,9 +169,16 @@ class LinearCrossEntropyStage final : public Stage {
 
  private:
   static constexpr std::int64_t factor_bytes = 2;
-  /// Each row of bf16 gradients of logits starts on a cache line. oneDNN multiplies unaligned rows, such as
-  /// those of a vocabulary of 50,257 words, at two thirds of the rate.
+  /// In bf16 there are logits for whole vectors of classes, the last of them of no class: oneDNN computes
+  /// 50,257 columns at half the rate of 50,272.
+  static constexpr std::int64_t logit_grain = 16;
+  /// Each row of bf16 gradients of logits starts on a cache line. Without AMX, oneDNN multiplies unaligned
+  /// rows, such as those of a vocabulary of 50,257 words, at two thirds of the rate. With AMX it multiplies
+  /// rows that are not adjacent at two thirds of the rate.
   static constexpr std::int64_t row_grain = 64 / factor_bytes;
+  static constexpr std::int64_t rounded_up(std::int64_t count, std::int64_t grain) {
+    return (count + grain - 1) / grain * grain;
+  }
 
   /// The labels per block: as many as have logits of at most `bytes`, but at least 16, in blocks of about
   /// equal size. Larger blocks read the weight and add to its gradient less often.
@@ -184,11 +201,11 @@ class LinearCrossEntropyStage final : public Stage {
       const Range range = share(end - begin, thread, team);
       std::int64_t correct = 0;
       for (std::int64_t i = begin + range.begin; i < begin + range.end; ++i) {
-        float* const row = logits + (i - begin) * task_.classes;
+        float* const row = logits + (i - begin) * logit_stride_;
         if (losses) each[i] = task_.counts(i) ? label_loss(task_, i, row, correct) : 0.0f;
         if (gradients)
           label_gradient(task_, i, row, dy_[i / task_.positions], in_place ? row : nullptr, false,
-                         factors == nullptr ? nullptr : factors + (i - begin) * stride_);
+                         factors == nullptr ? nullptr : factors + (i - begin) * gradient_stride_);
       }
       correct_ += correct;
     });
@@ -251,7 +268,7 @@ class LinearCrossEntropyStage final : public Stage {
     parallel(team(p, end - begin), [&](int thread, int team) {
       const Range range = share(end - begin, thread, team);
       for (std::int64_t i = range.begin; i < range.end; ++i) {
-        float* const row = logits + i * task_.classes;
+        float* const row = logits + i * logit_stride_;
         simd::run<AddLoop>(std::int64_t{0}, std::int64_t{task_.classes}, static_cast<const float*>(row),
                            biases_, row, false);
       }
@@ -264,14 +281,15 @@ class LinearCrossEntropyStage final : public Stage {
     parallel(team(p, count), [&](int thread, int team) {
       const Range range = share(task_.classes, thread, team, 16);
       for (std::int64_t i = 0; i < count; ++i)
-        simd::run<PassLoop>(range.begin, range.end, rows + i * task_.classes, none, none, d_bias_.pointer(),
+        simd::run<PassLoop>(range.begin, range.end, rows + i * logit_stride_, none, none, d_bias_.pointer(),
                             !assign || i > 0);
     });
   }
 
   int node_, index_, input_, labels_, weight_, bias_;
   std::int64_t features_, block_ = 0;
-  std::int64_t stride_ = 0;  // stride between the bf16 gradients of two labels' logits
+  // Elements from one label to the next: of logits, and of their gradients in bf16.
+  std::int64_t logit_stride_ = 0, gradient_stride_ = 0;
   Value& value_;
   CrossEntropyTask task_;
   Conversion source_, weights_;
