@@ -361,7 +361,7 @@ struct NormForward {
   template <bool narrow>
   using Values = NormalizeLoop<narrow>;
 
-  /// Prepares the sums of blocks.
+  /// Chooses what the sums of blocks subtract from values.
   template <bool narrow>
   static void begin(const NormTask& t, Range blocks) {
     run_in_lanes<ShiftLoop<narrow>>(t.map.lanes, &t, blocks);

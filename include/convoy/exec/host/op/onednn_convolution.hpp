@@ -226,6 +226,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
   bool has_matrix_gradient(Program& p) const {
     return multiplies_matrices_ && slot_.desc == p.parameters().plain(weight_);
   }
+  /// Copies the positions of the input that a strided 1x1 filter reads.
   void sample(Program& p) const {
     const auto bytes = static_cast<std::size_t>(in_.channels) *
                        (p.backend().factor == dnnl_bf16 ? sizeof(bf16) : sizeof(float));
@@ -279,7 +280,7 @@ class OneDnnConvolution final : public ConvolutionKernel {
   Bound result_, slot_;
   OneDnnProduct multiply_;
   std::unique_ptr<MatrixProduct> matrix_gradient_;
-  Location sample_;  // of the input, at the positions that a strided 1x1 filter reads
+  Location sample_;  // what `sample` copies; none if the filter reads every position
   Layout bias_layout_;
   Attempt attempts_[4];
   bool winograd_ = false;
