@@ -1,12 +1,16 @@
 // ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
 // Vector loops: the same sums in each instruction set of this processor, and the choice between them.
+#include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include <convoy/core/philox.hpp>
 #include <convoy/parallel/simd.hpp>
+#include <convoy/parallel/vector_philox.hpp>
 
 using namespace convoy;
 
@@ -43,6 +47,19 @@ void check_axpy(int expected_width, auto&& call) {
   }
 }
 
+struct Words {
+  template <int W>
+  CONVOY_INLINE static void run(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key,
+                                std::vector<std::array<std::uint32_t, 4>>* all) {
+    simd::Vec<std::uint32_t, W> words[4];
+    simd::philox<W>(counter, key, words);
+    all->resize(W);
+    for (int i = 0; i < W; ++i)
+      for (int w = 0; w < 4; ++w)
+        (*all)[static_cast<std::size_t>(i)][static_cast<std::size_t>(w)] = words[w][i];
+  }
+};
+
 int width_of(simd::Isa isa) { return isa == simd::Isa::avx512 ? 16 : isa == simd::Isa::avx2 ? 8 : 4; }
 
 }  // namespace
@@ -69,3 +86,20 @@ TEST_CASE("each instruction set computes the same") {
     check_axpy(16, [](auto... args) { simd::run_avx512<Axpy>(args...); });
 }
 #endif
+
+TEST_CASE("a vector of counters gives the words of each counter") {
+  std::array<std::uint32_t, 4> counter{0, 0, 0, 0};
+  std::array<std::uint32_t, 2> key{0, 0};
+  for (int draw = 0; draw < 100; ++draw) {
+    std::vector<std::array<std::uint32_t, 4>> all;
+    simd::run<Words>(counter, key, &all);
+    REQUIRE(static_cast<int>(all.size()) == width_of(simd::isa()));
+    for (std::array<std::uint32_t, 4> next = counter; const auto& words : all) {
+      REQUIRE(words == philox(next, key));
+      ++next[0];
+    }
+    counter = philox(counter, key);                                                        // all bits vary
+    if (draw % 10 == 0) counter[0] = 0xfffffff8u + static_cast<std::uint32_t>(draw / 10);  // some wrap around
+    key = {counter[1], counter[2]};
+  }
+}

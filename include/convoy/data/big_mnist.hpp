@@ -88,6 +88,7 @@ class BigMnist {
 #include <utility>
 
 #include <convoy/parallel/simd.hpp>
+#include <convoy/parallel/vector_philox.hpp>
 
 namespace convoy::data {
 
@@ -166,38 +167,15 @@ struct BigMnist::Deform {
   template <int W>
   CONVOY_INLINE static void draw_noise(const Job& job, Work& work) {
     typedef simd::Vec<std::uint32_t, W> Words;
-    typedef simd::Vec<std::uint64_t, W> Wide;
     typedef simd::Vec<std::int32_t, W> Ints;
     typedef simd::Vec<float, W> Floats;
     alignas(64) float numbers[8][counters_filled];
     for (int first = 0; first < counters_filled; first += W) {
-      alignas(64) std::uint32_t counter[4][W];
-      for (int lane = 0; lane < W; ++lane) {
-        counter[0][lane] = static_cast<std::uint32_t>(first + lane);
-        counter[1][lane] = 0;
-        counter[2][lane] = static_cast<std::uint32_t>(job.index);
-        counter[3][lane] = static_cast<std::uint32_t>(job.index >> 32);
-      }
       Words words[4];
-      for (int w = 0; w < 4; ++w) simd::load(words[w], counter[w]);
-      std::uint32_t k0 = static_cast<std::uint32_t>(job.key), k1 = static_cast<std::uint32_t>(job.key >> 32);
-      for (int round = 0; round < 10; ++round, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {  // philox.hpp
-        Wide a, b;
-        simd::convert(a, words[0]);
-        simd::convert(b, words[2]);
-        a *= 0xd2511f53ull;
-        b *= 0xcd9e8d57ull;
-        Words a_high, a_low, b_high, b_low;
-        const Wide a_shifted = a >> 32, b_shifted = b >> 32;
-        simd::convert(a_high, a_shifted);
-        simd::convert(b_high, b_shifted);
-        simd::convert(a_low, a);
-        simd::convert(b_low, b);
-        words[0] = b_high ^ words[1] ^ k0;
-        words[1] = b_low;
-        words[2] = a_high ^ words[3] ^ k1;
-        words[3] = a_low;
-      }
+      simd::philox<W>({static_cast<std::uint32_t>(first), 0, static_cast<std::uint32_t>(job.index),
+                       static_cast<std::uint32_t>(job.index >> 32)},
+                      {static_cast<std::uint32_t>(job.key), static_cast<std::uint32_t>(job.key >> 32)},
+                      words);
       for (int w = 0; w < 4; ++w)
         for (int half = 0; half < 2; ++half) {
           const Words part = half == 0 ? words[w] & 0xffffu : words[w] >> 16;

@@ -7,6 +7,7 @@
 #include <convoy/exec/draws.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
+#include <convoy/parallel/vector_philox.hpp>
 
 namespace convoy::exec::host {
 
@@ -25,42 +26,20 @@ struct DropoutTask {
   std::int64_t chunks() const { return (elements + Draws::chunk - 1) / Draws::chunk; }
 };
 
-inline constexpr std::uint64_t block_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
-/// Stores the random numbers of Philox words, which are held in 64 bits each.
-template <int W>
-CONVOY_INLINE void store_numbers(std::int32_t* to, const simd::Vec<std::uint64_t, W>& words) {
-  simd::Vec<std::int32_t, W> numbers;
-  simd::convert(numbers, words >> 8);
-  simd::store(to, numbers);
-}
-
-/// The random numbers of a chunk as defined by Draws, W blocks at a time. A vector of W 64-bit words fills
-/// two registers, so that a product need not wait for the one before.
+/// The random numbers of a chunk as defined by Draws, W blocks at a time.
 template <int W>
 CONVOY_INLINE void draw_chunk(const Draws& draws, std::uint64_t position, std::int64_t chunk,
                               std::int32_t* numbers) {
-  using U = simd::Vec<std::uint64_t, W>;
-  constexpr std::uint64_t low = 0xffffffffu;
   for (int at = 0; at < Draws::blocks_a_chunk; at += W) {
-    const U none{};
-    U c0, c1 = none + draws.epoch, c2 = none + (position & low), c3 = none + (position >> 32);
-    simd::load(c0, block_numbers);
-    c0 = (c0 + static_cast<std::uint64_t>(chunk * Draws::blocks_a_chunk + at)) & low;
-    std::uint32_t k0 = draws.key[0], k1 = draws.key[1];
-    for (int round = 0; round < 10; ++round) {
-      const U a = c0 * 0xd2511f53ull, b = c2 * 0xcd9e8d57ull;
-      c0 = (b >> 32) ^ c1 ^ static_cast<std::uint64_t>(k0);
-      c1 = b & low;
-      c2 = (a >> 32) ^ c3 ^ static_cast<std::uint64_t>(k1);
-      c3 = a & low;
-      k0 += 0x9e3779b9u;
-      k1 += 0xbb67ae85u;
+    simd::Vec<std::uint32_t, W> words[4];
+    simd::philox<W>({static_cast<std::uint32_t>(chunk * Draws::blocks_a_chunk + at), draws.epoch,
+                     static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32)},
+                    draws.key, words);
+    CONVOY_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      words[w] >>= 8;
+      simd::store(numbers + w * Draws::blocks_a_chunk + at, words[w]);
     }
-    store_numbers<W>(numbers + at, c0);
-    store_numbers<W>(numbers + 16 + at, c1);
-    store_numbers<W>(numbers + 32 + at, c2);
-    store_numbers<W>(numbers + 48 + at, c3);
   }
 }
 
