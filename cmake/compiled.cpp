@@ -2,6 +2,9 @@
 #include <convoy/convoy.hpp>
 // Further headers that programs include.
 #include <convoy/comm/engine/link.hpp>
+#if defined(__linux__)
+#include <convoy/comm/transport/segments.hpp>
+#endif
 #include <convoy/exec/host/recorder.hpp>
 #include <convoy/exec/replay.hpp>
 #include <convoy/io/profile.hpp>

@@ -149,5 +149,11 @@ TEST_CASE("host: a ResNet-18 step agrees with PyTorch in loss, gradients and run
 }
 
 TEST_CASE("host: ten ResNet-18 losses under Adam and SGD agree with PyTorch") {
-  CHECK(exec_fixtures::ten_losses_difference<HostF32>(4) == "");
+  // Outside x86-64, oneDNN adds up products one after the other, which rounds more.
+#if defined(__x86_64__)
+  constexpr double slack = 4;
+#else
+  constexpr double slack = 16;
+#endif
+  CHECK(exec_fixtures::ten_losses_difference<HostF32>(slack) == "");
 }

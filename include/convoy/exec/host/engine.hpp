@@ -32,9 +32,15 @@ class Engine final : public Computation {
       expect_bf16(options.emulate);
       backend_.factor = dnnl_bf16;
     }
-    // oneDNN multiplies with AMX only if channels come last, up to ten times as fast as without.
-    backend_.images.channels_last =
-        options.channels_last || (products == DType::bf16 && has_isa(dnnl_cpu_isa_avx512_core_amx));
+    // oneDNN multiplies with AMX only if channels come last, up to ten times as fast as without. Outside
+    // x86-64, it has no convolutions of blocked images but reference code.
+#if defined(__x86_64__)
+    constexpr bool has_blocked = true;
+#else
+    constexpr bool has_blocked = false;
+#endif
+    backend_.images.channels_last = options.channels_last || !has_blocked ||
+                                    (products == DType::bf16 && has_isa(dnnl_cpu_isa_avx512_core_amx));
     backend_.winograd = options.winograd && !backend_.images.channels_last;
     backend_.logits_bytes = std::int64_t{options.logits_mib} << 20;
     backend_.threads = options.threads > 0 ? options.threads : omp_get_max_threads();

@@ -50,7 +50,7 @@ struct Map {
 
 /// Runs a loop in vectors no wider than `lanes`.
 template <class Loop, class... Args>
-void run_in_lanes(int lanes, Args... args) {
+void run_in_lanes([[maybe_unused]] int lanes, Args... args) {
 #if defined(__x86_64__)
   if (lanes < 16 && simd::isa() == simd::Isa::avx512) return simd::run_avx2<Loop>(args...);
 #endif
