@@ -70,5 +70,6 @@ cmake --preset release -B "$build" --toolchain "$build/toolchain.cmake" -DCONVOY
   -DMPI_ASSUME_NO_BUILTIN_MPI=ON -DMPI_CXX_HEADER_DIR="$mpi/include" -DMPI_CXX_LIB_NAMES=mpi \
   -DMPI_mpi_LIBRARY="$root/usr/lib/$machine/libmpi.so.40" -DCMAKE_COMPILE_WARNING_AS_ERROR="${CI:+ON}"
 cmake --build "$build" -j "$(nproc)"
-# An emulated processor takes ten to fifty times as long.
-ctest --test-dir "$build" -j "$(nproc)" -R "$tests" --output-on-failure </dev/null
+# Left out are tests that start themselves anew and one that limits its memory: emulated programs can do neither.
+ctest --test-dir "$build" -j "$(nproc)" -R "$tests" -E '^comm_(faults|mismatch|tensors_faults|threads_refused)$' \
+  --output-on-failure </dev/null

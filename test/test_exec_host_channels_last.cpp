@@ -113,12 +113,17 @@ TEST_CASE("host: with channels last a product of matrices computes the weight gr
       x = g.batch_norm(g.conv2d(x, {.channels = 64, .kernel = 1, .stride = stride, .padding = 0}));
     g.loss(g.mse_loss(x, g.input("target", x.shape)));
   });
+#if defined(__x86_64__)
+  constexpr bool blocked = true;
+#else
+  constexpr bool blocked = false;  // all images have their channels last
+#endif
   const exec::Host<f32> apart(plan, 2, {.threads = 1, .canonical = true});
   const CanonicalF32 last(plan, 2, {.threads = 1});
   for (const std::size_t convolution : {1, 2}) {
     const auto kernels = [&](const auto& host) { return host.profile()[convolution].implementation; };
     INFO(kernels(last));
     CHECK(kernels(last).find("matmul") != std::string::npos);
-    CHECK(kernels(apart).find("matmul") == std::string::npos);
+    CHECK((kernels(apart).find("matmul") == std::string::npos) == blocked);
   }
 }
