@@ -13,7 +13,9 @@ apt=$build/apt
 mkdir -p "$root" "$apt"/{state/lists/partial,cache/archives/partial,preferences.d,apt.conf.d}
 
 scripts/dependencies.sh test
-command -v $machine-g++ qemu-aarch64 >/dev/null || apt-get install -y --no-install-recommends g++-$machine qemu-user
+if ! command -v $machine-g++ >/dev/null || ! command -v qemu-aarch64 >/dev/null; then
+  apt-get install -y --no-install-recommends g++-$machine qemu-user
+fi
 
 # A package database of its own: the machine's is left alone.
 touch "$apt/status"
@@ -41,7 +43,7 @@ if [ ! -e "$build/unpacked" ]; then
   apt-get -q update
   apt-cache show $dnnl >/dev/null 2>&1 || dnnl=libonednn-dev
   apt-get -q install -y --no-install-recommends --download-only $dnnl libboost-mpi-dev libopenmpi-dev zlib1g-dev libc6-dev \
-    libstdc++-12-dev doctest-dev
+    "libstdc++-$($machine-g++ -dumpversion)-dev" doctest-dev
   unset APT_CONFIG
   for package in "$apt"/cache/archives/*.deb; do dpkg -x "$package" "$root"; done
   # Absolute links would lead out of the tree.

@@ -36,10 +36,9 @@ struct HostOptions {
                            ///< if oneDNN has it: half the time, rounding errors of about 1e-5 instead of 1e-6
   int logits_mib = 128;  ///< the most memory for the logits of a linear layer with a cross-entropy, which are
                          ///< computed a block of labels at a time
-  bool channels_last =
-      false;  ///< keep images in nhwc, as bf16 with AMX and processors that are not x86-64 do anyway
-  bool profile = false;  ///< measure each stage; see Host::profile()
-  bool emulate = false;  ///< allow bf16 with AVX-512 but no bf16 instructions, which is slower than f32
+  bool channels_last = false;  ///< keep images in nhwc; always so outside x86-64, and in bf16 with AMX
+  bool profile = false;        ///< measure each stage; see Host::profile()
+  bool emulate = false;        ///< allow bf16 with AVX-512 but no bf16 instructions, which is slower than f32
 
   static constexpr void fields(auto& self, auto&& field) {
     field("threads", self.threads, fields::local);
