@@ -13,7 +13,7 @@ if [ -n "${CI:-}" ]; then werror=ON; fi  # a newer compiler's new warnings must 
 mkdir -p build
 total=0 failed=0
 build() {
-  cmake --preset "$1" -DCMAKE_COMPILE_WARNING_AS_ERROR=$werror "${@:2}"
+  cmake --preset "$1" -DCMAKE_UNITY_BUILD=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=$werror "${@:2}"
   cmake --build --preset "$1" -j "$jobs"
 }
 check() {

@@ -1,8 +1,5 @@
 // The main() of every test that runs as one process.
 #define DOCTEST_CONFIG_IMPLEMENT
-#include "skip.hpp"
+#include "run_cases.hpp"
 
-int main(int argc, char** argv) {
-  doctest::Context context(argc, argv);
-  return skipping::result_of(context.run());
-}
+int main(int argc, char** argv) { return running::cases(argc, argv); }

@@ -1,5 +1,6 @@
 // EMULATES
 // TIMEOUT: 300
+// ALONE
 // CudaPeer and Sharded<CudaPeer> as a Comm, with kernels run on the CPU: updates, decisions, host numbers,
 // captured steps, and ranks that differ, never come or leave.
 #include <atomic>

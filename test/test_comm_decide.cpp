@@ -1,4 +1,5 @@
 // SANITIZE: address thread
+// ALONE
 // Rules that decide over the whole gradient before they update: every policy gives the same bits and one
 // decision per step, and a skipped step leaves no trace.
 #include <atomic>

@@ -1,6 +1,7 @@
 // EMULATES: nccl
 // SANITIZE: none
 // TIMEOUT: 300
+// ALONE
 // The registry of exchanges of GPU memory, with kernels run on the CPU: the names that make knows, what it
 // refuses, and that each exchange does what its name says.
 #define CONVOY_HAS_NCCL

@@ -1,4 +1,5 @@
 // SANITIZE: address thread
+// ALONE
 // Hierarchical over two transports, run by threads: nodes of any size, with ranks in any order.
 #include <atomic>
 #include <string>

@@ -1,4 +1,5 @@
 // EMULATES: nccl
+// ALONE
 // The exchange over NCCL where streams run their work at once: sums, groups, deadlines and error messages.
 #include "device_of_tests.hpp"
 #include "emulation/nccl.hpp"

@@ -1,5 +1,6 @@
 // EMULATES: nccl
 // TIMEOUT: 300
+// ALONE
 // GPU gradients that travel encoded over NCCL: the bits of Compressed on the host, the state carried from
 // step to step, and what is refused. Kernels run on the CPU; ranks are threads.
 #include <atomic>

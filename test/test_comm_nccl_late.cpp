@@ -1,5 +1,6 @@
 // EMULATES: nccl
 // SANITIZE: address thread
+// ALONE
 // The exchange over NCCL where streams run late, so that every ordering that streams must keep is tested.
 #include "emulation/late_streams.hpp"
 #include "emulation/nccl.hpp"

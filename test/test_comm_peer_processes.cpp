@@ -1,4 +1,5 @@
 // EMULATES
+// ALONE
 // CudaPeer where ranks are processes: each thread of this test passes for a process, so that memory is mapped
 // by handles and unmapped.
 #include <atomic>

@@ -1,4 +1,5 @@
 // EMULATES
+// ALONE
 // Staged on a GPU other than the first one.
 #include <algorithm>
 #include <chrono>

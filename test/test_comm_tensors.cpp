@@ -1,4 +1,5 @@
 // SANITIZE: address thread
+// ALONE
 // User-owned tensors, exchanged without Trainer: buckets, packing, the order of exchange, unused tensors,
 // ranks that registered other tensors, dead ranks, and no allocation in a step.
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SANITIZE: address thread
+// ALONE
 // The ring over threads: results bit for bit in the ring's order, several buckets in flight, traffic as
 // priced, and no allocation in a step.
 #include <atomic>

@@ -1,4 +1,5 @@
 // ALSO: CONVOY_ISA=baseline CONVOY_ISA=avx2
+// ALONE
 // bigMNIST: how many images and which, each deformation separately, and all of them against a slow
 // computation in double precision.
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SANITIZE: address thread
+// ALONE
 // Loader: every sample once; the same batches with and without a thread, at any world size and after any
 // restart; `next` throws the reader's exceptions; an epoch allocates nothing.
 #include <algorithm>

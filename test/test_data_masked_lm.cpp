@@ -1,3 +1,4 @@
+// ALONE
 // Masked words and next sentences: the contents of an example, BERT's shares, and that an example is a
 // function of (seed, epoch, index) alone.
 #include <algorithm>

@@ -1,5 +1,6 @@
 // NEEDS: host
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
+// ALONE
 // Host's attention against plain loops in f64, with extents that are not multiples of a tile: the same bits
 // for any number of threads; the elements that it never reads; and that it allocates nothing.
 #include <cmath>

@@ -1,5 +1,6 @@
 // NEEDS: host
 // SANITIZE: none
+// ALONE
 // Guarantees of Host other than numbers: no allocation in a step, the same bits in every run and next to
 // other Hosts, no reference code of oneDNN, one sentence for unsupported configurations.
 #include <thread>

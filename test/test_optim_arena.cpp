@@ -1,3 +1,4 @@
+// ALONE
 // Arenas: groups, dead taps, decisions before updates, ranges in other memory, state.
 #include <cmath>
 #include <limits>

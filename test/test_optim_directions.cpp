@@ -1,4 +1,5 @@
 // SANITIZE: none
+// ALONE
 // Rules that use the norms of tensors and of the directions of their updates: dead taps, skipped steps, and
 // every way to exchange gradients.
 #include <algorithm>

@@ -1,4 +1,5 @@
 // TIMEOUT: 600
+// ALONE
 // The input of predict calibrate: files with the published sources' columns, made by the simulator from known
 // numbers; and the published files themselves, if the environment variable CONVOY_REFERENCE names their
 // folder.

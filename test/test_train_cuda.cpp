@@ -1,6 +1,7 @@
 // EMULATES: stages
 // SANITIZE: none
 // TIMEOUT: 600
+// ALONE
 // Training by exec::Cuda, with its kernels and graphs run on the CPU.
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"

@@ -4,14 +4,13 @@
 #include <cstdio>
 #include <exception>
 
-#include "../skip.hpp"
+#include "../run_cases.hpp"
 #include <convoy/comm/transport/mpi_session.hpp>
 
 int main(int argc, char** argv) {
   try {
     convoy::mpi::Session session{argc, argv};
-    doctest::Context context(argc, argv);
-    return skipping::result_of(context.run());
+    return running::cases(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

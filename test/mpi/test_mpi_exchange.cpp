@@ -1,3 +1,4 @@
+// ALONE
 // RANKS: 2 3 4
 // The exchange over MPI: the same bits as over threads, traffic as priced, no allocation in a step, one
 // sentence for ranks that differ.
