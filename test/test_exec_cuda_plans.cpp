@@ -133,8 +133,9 @@ TEST_CASE("cudnn: every convolution of a ResNet in 16 bits sums its channels") {
   constexpr std::size_t limit = std::size_t{256} << 20;
   // cuDNN takes a third of a second or more to compile each of these plans. Each call makes every third of
   // them, beginning with the next: calls with the same models together make all.
-  const auto check_all = [&, first = 0](std::initializer_list<const Plan*> models, int rows, const Gpu& gpu,
-                                        const Precision& precision) mutable {
+  int first = 0;
+  const auto check_all = [&](std::initializer_list<const Plan*> models, int rows, const Gpu& gpu,
+                             const Precision& precision) {
     const Cudnn cudnn{std::string_view(properties(gpu))};
     int seen = 0;
     ++first;
