@@ -10,7 +10,7 @@ set(CONVOY_SANITIZER "" CACHE STRING "Build convoy's own programs under a saniti
 if(CONVOY_SANITIZER STREQUAL "address")
   # These four checks of every access take nearly half of the compile time, and use of a null pointer faults anyway.
   set(convoy_sanitizer_flags -fsanitize=address,undefined -fno-sanitize=null,alignment,object-size,vptr
-                             -fno-sanitize-recover=all -fno-omit-frame-pointer)
+                             -fno-sanitize-recover=all -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS)
 elseif(CONVOY_SANITIZER STREQUAL "thread")
   set(convoy_sanitizer_flags -fsanitize=thread -fno-omit-frame-pointer)
 elseif(CONVOY_SANITIZER)

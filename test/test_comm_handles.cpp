@@ -158,6 +158,45 @@ TEST_CASE("operations that meet under different tags are told from one another")
   CHECK(told > 0);
 }
 
+TEST_CASE("broadcasts that meet under different tags are told from one another") {
+  Said said(2);
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Nonblocking<comm::Ring<Threads>> exchange(endpoint, options);
+    std::vector<float> a(100), b(100);
+    const bool turned = exchange.rank() == 1;
+    said.listen(exchange.rank(), [&] {
+      Handle first = exchange.broadcast_async(std::span<float>(turned ? b : a), 0, turned ? 8 : 7);
+      Handle second = exchange.broadcast_async(std::span<float>(turned ? a : b), 0, turned ? 7 : 8);
+      second.wait();
+      first.wait();
+    });
+  });
+  INFO(said.what[1]);
+  CHECK(contains(said.what[1], "rank 0 is in broadcast"));
+  CHECK(contains(said.what[1], "of bucket 8"));
+  CHECK(contains(said.what[1], "of bucket 7"));
+}
+
+TEST_CASE("memory of the exchange may be freed while other memory is exchanged") {
+  std::atomic<bool> freed{false};
+  std::atomic<int> right{0};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Nonblocking<comm::Ring<Threads>> exchange(endpoint, options);
+    Buffer<float> a(1000, exchange.memory());
+    std::fill(a.begin(), a.end(), 1.0f);
+    if (exchange.rank() == 1) freed.wait(false);
+    Handle handle = exchange.all_reduce_async(std::span<float>(a), comm::sum);
+    if (exchange.rank() == 0) {
+      { const Buffer<float> other(1000, exchange.memory()); }
+      freed = true;
+      freed.notify_all();
+    }
+    handle.wait();
+    right += std::all_of(a.begin(), a.end(), [](float v) { return v == 2; });
+  });
+  CHECK(right == 2);
+}
+
 TEST_CASE("a handle that is dropped waits, and one that an exception drops gives the exchange up") {
   std::atomic<int> right{0};
   Threads::World(2).run([&](const Threads& endpoint) {
@@ -231,6 +270,46 @@ TEST_CASE("a peer that is gone fails every operation, and the error names it") {
     const std::string again = concat("rank ", r, ": exchange: this exchange has failed before: ");
     CHECK(second.what[r] == (first.what[r].starts_with(again) ? first.what[r] : again + first.what[r]));
   }
+}
+
+TEST_CASE("a loop that only asks whether an operation is over learns that a peer is gone, or late") {
+  Said gone(2);
+  std::string cause;
+  try {
+    Threads::World(2).run([&](const Threads& endpoint) {
+      comm::Nonblocking<comm::Ring<Threads>> exchange(endpoint, {.deadline = Seconds(60)});
+      if (exchange.rank() == 1) fail("rank 1 has had enough");
+      std::vector<float> a(3000);
+      Handle handle = exchange.all_reduce_async(std::span<float>(a), comm::sum);
+      gone.listen(0, [&] {
+        while (!handle.done()) {
+        }
+      });
+    });
+  } catch (const Error& e) {
+    cause = e.what();
+  }
+  CHECK(cause == "rank 1 has had enough");
+  INFO(gone.what[0]);
+  CHECK(gone.culprit[0] == 1);
+
+  Said late(2);
+  std::atomic<bool> over{false};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Nonblocking<comm::Ring<Threads>> exchange(endpoint, {.deadline = Seconds(1)});
+    std::vector<float> a(16);
+    if (exchange.rank() == 0) return over.wait(false);
+    Handle handle = exchange.all_reduce_async(std::span<float>(a), comm::sum, 5);
+    late.listen(1, [&] {
+      while (!handle.done()) {
+      }
+    });
+    over = true;
+    over.notify_all();
+  });
+  INFO(late.what[1]);
+  CHECK(late.culprit[1] == 0);
+  CHECK(contains(late.what[1], "rank 1: ring of bucket 5: no answer within the deadline of 1 s"));
 }
 
 TEST_CASE("a peer that never begins an operation ends it with the deadline") {

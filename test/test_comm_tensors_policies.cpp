@@ -106,6 +106,30 @@ TEST_CASE("every policy that leaves all sums on all ranks carries a user's tenso
       }
 }
 
+TEST_CASE("one exchange carries many tensors, then few, of which the first may be empty") {
+  constexpr std::size_t counts[] = {6000, 3};
+  for (const int ranks : {1, 2}) {
+    std::atomic<int> right{0};
+    Threads::World(ranks).run([&](const Threads& endpoint) {
+      comm::Any exchange = comm::make("ring", endpoint, {.deadline = Seconds(20)});
+      for (const std::size_t count : counts) {
+        Buffer<float> arena(2 * (count - 1), exchange.memory());
+        std::fill(arena.begin(), arena.end(), 1.0f);
+        std::vector<NamedSpan> named{{"empty", std::span<float>()}};
+        while (named.size() < count)
+          named.emplace_back(concat("tensor ", named.size()),
+                             std::span<float>(arena).subspan(2 * (named.size() - 1), 2));
+        GradientBuckets gradients(exchange, named, {.first_bytes = 1, .bucket_bytes = 400});
+        for (int t = 0; t < static_cast<int>(count); ++t) gradients.ready(t);
+        gradients.wait();
+        right += std::all_of(arena.begin(), arena.end(), [](float v) { return v == 1; });
+      }
+    });
+    CAPTURE(ranks);
+    CHECK(right == 2 * ranks);
+  }
+}
+
 TEST_CASE("tensors that go in the middle of a step are given up, and the other ranks hear of it") {
   std::atomic<bool> gone{false}, over{false};
   std::string heard;

@@ -18,7 +18,7 @@ namespace convoy::comm {
 /// ranks of all groups call it together, with equally many fields.
 inline void agree(AnyBootstrap& world, const Fingerprint& fingerprint) {
   if (world.alone()) return;
-  constexpr std::int64_t most = 4096;
+  constexpr std::int64_t most = 1 << 18;
   const std::vector<Fingerprint::Field>& mine = fingerprint.fields();
   auto count = static_cast<std::int64_t>(mine.size());
   world.broadcast(std::as_writable_bytes(std::span(&count, 1)));

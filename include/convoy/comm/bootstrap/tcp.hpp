@@ -216,6 +216,10 @@ class TcpBootstrap {
     constexpr std::size_t most = 256;
     while (true) {
       Socket one(::accept(listener.get(), nullptr, nullptr));
+      if (!one && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+        fail<ConfigError>("rank 0 cannot accept the connections of ", size() - 1,
+                          " ranks: ", std::strerror(errno),
+                          "; it needs a file descriptor for each (ulimit -n)");
       if (!one) return;
       one.set(IPPROTO_TCP, TCP_NODELAY, 1);
       if (guests.size() >= most + index(size())) guests.erase(guests.begin());

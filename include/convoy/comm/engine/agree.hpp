@@ -157,8 +157,9 @@ CONVOY_FUNCTION void agree(Engine& engine, const Fingerprint& fingerprint) {
   const std::vector<Fingerprint::Field>& mine = fingerprint.fields();
   std::int64_t count = static_cast<std::int64_t>(mine.size());
   detail::broadcast_bytes(engine, &count, sizeof count, 0);
-  if (count < 0 || count > 4096)
-    fail<ConfigError>("rank 0 sent a fingerprint of ", count, " fields; at most 4096 fit");
+  constexpr std::int64_t most = 1 << 20;  // one for each tensor, and some more
+  if (count < 0 || count > most)
+    fail<ConfigError>("rank 0 sent a fingerprint of ", count, " fields; at most ", most, " fit");
   std::vector<Fingerprint::Field> root(static_cast<std::size_t>(count));
   if (engine.rank() == 0) root = mine;
   if (count > 0) detail::broadcast_bytes(engine, root.data(), root.size() * sizeof(Fingerprint::Field), 0);

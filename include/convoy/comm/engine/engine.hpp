@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,8 +60,8 @@ class Engine {
   };
   void while_waiting(Chore chore) { chore_ = chore; }
 
-  /// The resource for arenas. An arena may be released while an exchange is in flight: the exchange is given
-  /// up first.
+  /// The resource for arenas. An arena may be released while it is being exchanged: the exchange is given up
+  /// first.
   std::pmr::memory_resource* memory() { return &arenas_; }
 
   /// The resource for receive buffers. Peers cannot reach this memory.
@@ -94,6 +95,9 @@ class Engine {
   void begin(int slot);
   /// Advances whatever can advance; true if anything did.
   bool poll();
+  /// The same; returns `done()`. Throws CommError as `await` does: if a peer is gone, or if nothing has moved
+  /// for the deadline, which counts from the first look that found nothing.
+  bool look(Call<bool()> done);
   /// Returns once `done()` is true. Between looks it calls `also()`, which returns whether it made progress.
   /// `elsewhere`: `also` looks at something that does not wake this rank, so it must be called often.
   void await(Call<bool()> done, Call<bool()> also, bool elsewhere = false);
@@ -163,6 +167,9 @@ class Engine {
   }
   bool progress();
 
+  /// Gives up if a transfer waits for a peer that is gone, or if `late`. Returns whether anything has moved
+  /// or is done after all.
+  [[gnu::cold]] bool give_up_if_stuck(bool late, double elapsed, Call<bool()> done);
   [[noreturn, gnu::cold]] void give_up(const CommError& error);
   void abandon() noexcept;
 
@@ -185,6 +192,8 @@ class Engine {
   Observer observer_;
   Chore chore_;
   transport::Any jury_ = port_.transport;  // the ranks that together find out whom everyone waits for
+  std::optional<Deadline> idle_;           // since the first `look` after which nothing has moved
+  double checked_ = 0;                     // seconds after which a `look` last checked whether peers are gone
   bool failed_ = false;
   std::string reason_;
   int culprit_ = -1;  // of the failure; -1: unknown
@@ -216,7 +225,11 @@ CONVOY_FUNCTION void* Engine::Arenas::do_allocate(std::size_t bytes, std::size_t
   return engine_.port_.transport.memory()->allocate(bytes, align);
 }
 CONVOY_FUNCTION void Engine::Arenas::do_deallocate(void* data, std::size_t bytes, std::size_t align) {
-  engine_.settle();
+  const auto uses = [&](Transfer& transfer) {
+    return !transfer.idle() && transfer.touches(data, bytes) && !transfer.quiet(engine_.port_);
+  };
+  if (uses(engine_.blocking_) || std::any_of(engine_.slots_.begin(), engine_.slots_.end(), uses))
+    engine_.settle();
   // Not freed: a message library may still be sending from it, and its sends cannot be canceled.
   if (engine_.failed_ && !engine_.port_.transport.in_place()) return;
   engine_.port_.transport.memory()->deallocate(data, bytes, align);
@@ -262,7 +275,10 @@ CONVOY_FUNCTION void Engine::resize(int count) {
   inboxes_.free();
   slots_.clear();
   slots_.resize(static_cast<std::size_t>(count));
-  for (Lane& lane : lanes_) lane.queue.assign(static_cast<std::size_t>(std::max(count, 1)) + 1, nullptr);
+  for (Lane& lane : lanes_) {
+    lane.queue.assign(static_cast<std::size_t>(std::max(count, 1)) + 1, nullptr);
+    lane.head = lane.tail = 0;
+  }
 }
 
 CONVOY_FUNCTION void Engine::assign(int slot, const Slot& what) {
@@ -343,7 +359,37 @@ CONVOY_FUNCTION bool Engine::progress() {
   } catch (const Error& error) {  // a transport that refuses
     give_up(CommError({name(), -1, "exchange", 0, 0, 0}, error.what()));
   }
+  if (moved) idle_.reset();
   return moved;
+}
+
+CONVOY_FUNCTION bool Engine::look(Call<bool()> done) {
+  constexpr double between_checks = 1e-3;  // a check may cost system calls
+  const bool moved = poll();
+  if (done()) return true;
+  if (moved) return false;
+  if (!idle_) {
+    idle_.emplace(options_.deadline);
+    checked_ = 0;
+  }
+  const double elapsed = idle_->elapsed();
+  if (elapsed - checked_ < between_checks) return false;
+  checked_ = elapsed;
+  return give_up_if_stuck(idle_->expired(), elapsed, done) && done();
+}
+
+CONVOY_FUNCTION bool Engine::give_up_if_stuck(bool late, double elapsed, Call<bool()> done) {
+  const Blocked at = blocked();
+  if (at.gone.empty() && !late) return false;
+  // The peer's last message may have come just before the peer went.
+  if (!at.gone.empty() && (progress() || done())) return true;
+  CommError::Fields f{name(), -1, "exchange", 0, 0, elapsed};
+  if (at.transfer != nullptr) f = at.transfer->describe(port_, at.at, elapsed);
+  const transport::Blame blame = at.gone.empty()
+                                     ? transport::blame_late(jury_, f.peer, options_.deadline)
+                                     : transport::blame_departed(jury_, f.peer, at.gone, options_.deadline);
+  f.culprit = blame.culprit;
+  give_up(CommError(f, blame.reason));
 }
 
 CONVOY_FUNCTION Engine::Blocked Engine::blocked() {
@@ -378,25 +424,7 @@ CONVOY_FUNCTION void Engine::await(Call<bool()> done, Call<bool()> also, bool el
     }
     if (done()) return;
     if (wait.again()) continue;
-    const Blocked at = blocked();
-    const auto fields = [&] {
-      if (at.transfer == nullptr) return CommError::Fields{name(), -1, "exchange", 0, 0, wait.elapsed()};
-      return at.transfer->describe(port_, at.at, wait.elapsed());
-    };
-    if (!at.gone.empty()) {
-      if (progress()) continue;  // the peer's last message may have come just before the peer went
-      if (done()) return;
-      CommError::Fields f = fields();
-      const transport::Blame blame = transport::blame_departed(jury_, f.peer, at.gone, options_.deadline);
-      f.culprit = blame.culprit;
-      give_up(CommError(f, blame.reason));
-    }
-    if (wait.late()) {
-      CommError::Fields f = fields();
-      const transport::Blame blame = transport::blame_late(jury_, f.peer, options_.deadline);
-      f.culprit = blame.culprit;
-      give_up(CommError(f, blame.reason));
-    }
+    if (give_up_if_stuck(wait.late(), wait.elapsed(), done)) continue;
     wait.rest();
   }
 }

@@ -23,7 +23,7 @@ struct Purpose {
   bool combines = false;
   Op op{};
   DType type{};
-  int which = -1;  ///< the bucket, or the root of a broadcast; -1: neither
+  int which = -1;  ///< the bucket, or the root of a broadcast without a bucket; -1: neither
 
   /// Bucket numbers wrap around here: this bucket has the number of bucket 0.
   static constexpr int distinct = 255;
@@ -50,7 +50,8 @@ struct Purpose {
   static constexpr Purpose of(schedule::Goal goal, const Reduction& reduction, int bucket, int root) {
     const bool combines = reduction.loop != nullptr;
     const bool broadcast = goal == schedule::Goal::broadcast;
-    return {goal, combines, combines ? reduction.op : Op::sum, reduction.type, broadcast ? root : bucket};
+    return {goal, combines, combines ? reduction.op : Op::sum, reduction.type,
+            broadcast && bucket < 0 ? root : bucket};
   }
 
  private:
@@ -68,7 +69,7 @@ struct Purpose {
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION std::string contrast(int peer, std::uint16_t its, int rank, std::uint16_t mine, int bucket,
                                      int buckets) {
-  const auto words = [](const Purpose& p) {
+  const auto words = [&](const Purpose& p) {
     constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
                                           "all_to_all"};
     static_assert(static_cast<int>(schedule::Goal::all_to_all) + 1 == std::size(names));
@@ -76,7 +77,8 @@ CONVOY_FUNCTION std::string contrast(int peer, std::uint16_t its, int rank, std:
     if (p.combines) text += concat(' ', name_of(p.op));
     text += concat(" of ", name_of(p.type));
     if (p.which >= 0)
-      text += concat(p.goal == schedule::Goal::broadcast ? " from rank " : " of bucket ", p.which);
+      text +=
+          concat(p.goal == schedule::Goal::broadcast && bucket < 0 ? " from rank " : " of bucket ", p.which);
     return text;
   };
   Purpose here, there;

@@ -84,6 +84,17 @@ class Transfer {
   /// Whether it is complete and no peer is still reading what this rank sent.
   bool quiet(Port& port);
   void rest() { state_ = State::idle; }
+  /// Whether the operation reads or writes any of these bytes.
+  bool touches(const void* data, std::size_t bytes) const {
+    const auto begin = reinterpret_cast<std::uintptr_t>(data), end = begin + bytes;
+    const auto meets = [&](const void* other, std::size_t length) {
+      const auto at = reinterpret_cast<std::uintptr_t>(other);
+      return at < end && at + length > begin;
+    };
+    const std::size_t own = static_cast<std::size_t>(count_) * element_;
+    return meets(data_, own) || (outside_ != nullptr && meets(outside_, own)) ||
+           (inbox_ != nullptr && meets(inbox_, 1));
+  }
 
   /// The instruction that waits for a peer, or the number of instructions if none does.
   std::size_t blocked_at(Port& port);

@@ -2,6 +2,7 @@
 // by the buckets of any Comm, for f32.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
@@ -108,7 +109,9 @@ class CommCarrier : public Carrier {
       ranges_.push_back({end, end + b.count});
       end += b.count;
     }
-    auto* const first = static_cast<float*>(buckets.front().data);
+    const auto filled =
+        std::find_if(buckets.begin(), buckets.end(), [](const Load& b) { return b.count > 0; });
+    auto* const first = filled == buckets.end() ? nullptr : static_cast<float*>(filled->data);
     const std::span<float> arena(first, static_cast<std::size_t>(end));
     if (comm_.has_servers()) refuse();
     // There are no parameters. An exchange that writes parameters is refused before it does.

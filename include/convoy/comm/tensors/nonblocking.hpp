@@ -51,7 +51,8 @@ class Handle {
   ~Handle() { drop(); }
 
   /// Advances all operations as far as possible. Returns whether this one is over: its result is there, and
-  /// its span may be written again. Throws CommError once the exchange has failed.
+  /// its span may be written again. Throws CommError as `wait` does; the deadline counts from the first call
+  /// that found nothing to advance.
   bool done();
   /// Returns when the operation is over. Throws CommError, naming the culprit, if a peer is gone or nothing
   /// has moved for the deadline. Every operation of the exchange has then failed, and `wait` throws again.
@@ -71,8 +72,9 @@ class Handle {
 /// must outlive its handles, and is used by one thread at a time.
 ///
 /// All ranks begin the same operations in the same order, with spans of the same size. `tag` is any number
-/// from 0 to 254 that is the same on all ranks, or -1. Operations that meet under different tags fail with an
-/// error instead of mixing their elements; the error calls the tag a bucket.
+/// from 0 on that is the same on all ranks, or -1. Operations that meet under different tags fail with an
+/// error instead of mixing their elements, unless the tags differ by a multiple of 255; the error calls the
+/// tag a bucket.
 class NonblockingExchange {
  public:
   NonblockingExchange() = default;
@@ -192,8 +194,7 @@ class AnyNonblocking : public AnyCollectives, public NonblockingExchange {
   void resize(int slots) override { engine_->resize(slots); }
   CONVOY_FUNCTION void start(int slot, const Operation& what, std::uint64_t number) override;
   bool over(int slot) override {
-    engine_->poll();
-    return engine_->over(slot);
+    return engine_->look([&] { return engine_->over(slot); });
   }
   void await(int slot) override {
     engine_->poll();  // throws if the exchange has failed before

@@ -157,7 +157,14 @@ CONVOY_FUNCTION Mapping Mapping::make(std::size_t bytes, const char* what) {
   m.fd_ = memfd_create("convoy", MFD_CLOEXEC);
   if (m.fd_ < 0) fail("shm: no shared memory can be made: ", std::strerror(errno));
   int code = ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-  if (code == 0) code = posix_fallocate(m.fd_, 0, static_cast<off_t>(bytes));
+  // In pieces, because a signal interrupts the call and undoes its work.
+  constexpr std::size_t piece = std::size_t{16} << 20;
+  for (std::size_t at = 0; code == 0 && at < bytes;) {
+    const std::size_t length = std::min(piece, bytes - at);
+    code = posix_fallocate(m.fd_, static_cast<off_t>(at), static_cast<off_t>(length));
+    if (code == 0) at += length;
+    if (code == EINTR) code = 0;
+  }
   if (code != 0) fail("shm: there is no memory for ", bytes, " bytes of ", what, ": ", std::strerror(code));
   m.map(bytes, what);
   return m;
