@@ -5,9 +5,8 @@
 #   convoy_<component>_FOUND   and creates the target convoy::<component> if it is true
 #   convoy_<component>_DETAIL  what was found, for messages
 #   convoy_<component>_REASON  what is missing and where to get it, for messages
+set(convoy_components host mpi cuda nccl)  # also in a scope that includes this file again
 include_guard(DIRECTORY)
-
-set(convoy_components host mpi cuda nccl)
 
 # The libraries' targets must be visible where convoy's targets are used, not only in convoy's own folder.
 macro(convoy_begin_search)

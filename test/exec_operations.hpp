@@ -176,6 +176,18 @@ inline std::vector<Case> cases() {
                    head(g, g.layer_norm(g.tanh(g.linear(x, matrix, other)), scale, shift));
                  }});
 
+  for (const graph::Group weight : {graph::Group::decay, graph::Group::frozen})
+    for (const graph::Group bias : {graph::Group::no_decay, graph::Group::frozen})
+      all.push_back({concat("linear, weight of group ", static_cast<int>(weight), ", bias of group ",
+                            static_cast<int>(bias)),
+                     [=](Builder& g) {
+                       const auto w = g.parameter(
+                                      "w", {7, 21},
+                                      {.init = graph::Init::fan_in_uniform, .fan_in = 21, .group = weight}),
+                                  b = g.parameter("b", {7}, {.init = graph::Init::ones, .group = bias});
+                       head(g, g.relu(g.linear(sequence(g), w, b)));
+                     }});
+
   const graph::InputOptions integers{.dtype = DType::i32};
   all.push_back({"embedding of a row", [=](Builder& g) {
                    head(g,

@@ -12,6 +12,9 @@
 #include "sanitized.hpp"
 #include <convoy/exec/host/host.hpp>
 #include <convoy/models/resnet.hpp>
+#if __has_include(<omp.h>)
+#include <omp.h>  // after convoy, which declares some of its functions
+#endif
 
 using namespace convoy;
 using HostF32 = exec::Host<f32>;

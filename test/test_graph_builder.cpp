@@ -154,6 +154,32 @@ void check_same(const Plan& a, const Plan& b) {
 
 }  // namespace
 
+TEST_CASE("a model that grows between the two calls of define is refused") {
+  const auto grows = [](auto&& more) {
+    int calls = 0;
+    return refusal([&](graph::Builder& g) {
+      graph::Tensor x = g.input("x", {8});
+      if (++calls == 2) more(g, x);
+      g.loss(g.cross_entropy(g.linear(x, {.features = 3}), g.label("label", 3)));
+    });
+  };
+  const std::string sentence = "model: the two calls of define made models of different sizes";
+  CHECK(grows([](graph::Builder& g, graph::Tensor& x) {
+          for (int i = 0; i < 100; ++i) x = g.relu(x);
+        }) == sentence);
+  CHECK(grows([](graph::Builder& g, graph::Tensor&) {
+          for (int i = 0; i < 100; ++i) g.parameter(concat("p", i), {4});
+        }) == sentence);
+  CHECK(grows([](graph::Builder&, graph::Tensor&) {}) == "accepted");
+}
+
+TEST_CASE("a value has at most three extents") {
+  CHECK(refusal([](graph::Builder& g) {
+          const graph::Tensor x = g.relu(g.input("frames", {8, 3, 4, 4}));
+          g.loss(g.cross_entropy(g.linear(g.flatten(x), {.features = 3}), g.label("label", 3)));
+        }).find("frames has four extents, ") != std::string::npos);
+}
+
 TEST_CASE("graph: a plan made at run time is the plan made while compiling") {
   using ResNet = models::ResNet18<Image{1, 28, 28}, 10>;
   check_same(DynamicPlan([](auto& g) { ResNet::define(g); }), plan_of<ResNet>);

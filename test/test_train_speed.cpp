@@ -14,10 +14,9 @@
 #include <convoy/exec/labels.hpp>
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/transformer.hpp>
+#include <convoy/parallel/openmp.hpp>
 #include <convoy/train/processors.hpp>
 #include <convoy/train/speed.hpp>
-
-extern "C" int omp_get_max_threads(void);
 
 using namespace convoy;
 

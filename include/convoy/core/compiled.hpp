@@ -16,6 +16,10 @@
 //                                        need not parse the definitions
 #pragma once
 
+#if defined(__clang__) ? __clang_major__ < 14 : defined(__GNUC__) && __GNUC__ < 12
+#error "convoy: it needs g++ 12, clang 14, or a later one"
+#endif
+
 #if defined(__CUDA_ARCH__)
 #define CONVOY_DEFINITIONS 0
 #define CONVOY_FUNCTION

@@ -256,8 +256,9 @@ class Builder : public Tracer, public detail::Verbs<Operations, Builder> {
   template <class Op>
   static constexpr int index = detail::position<Op>(Operations{});
 
-  constexpr explicit Builder(const Tables& tables = {})
-      : Tracer(tables, operation_names.data(), operation_count, [](const Fault& fault) { raise(fault); }) {}
+  constexpr explicit Builder(const Tables& tables = {}, const Counts& room = {})
+      : Tracer(tables, room, operation_names.data(), operation_count,
+               [](const Fault& fault) { raise(fault); }) {}
 };
 
 }  // namespace convoy::graph

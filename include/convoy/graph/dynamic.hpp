@@ -19,7 +19,7 @@ struct PlanOptions {
 
 /// Traces `define(g)` at run time and owns the tables of the resulting plan. Like plan_of, calls `define`
 /// twice: once to count, once to fill the tables. Throws ModelError where plan_of would not compile, or if
-/// the two calls define different numbers of nodes.
+/// the two calls define models of different sizes.
 class DynamicPlan {
  public:
   template <class Define>
@@ -27,10 +27,10 @@ class DynamicPlan {
     graph::Builder counting;
     define(counting);
     if (const auto fault = counting.fault(); fault.op != graph::Fault::none) graph::raise(fault);
-    graph::Builder filling(make_room(counting.counts()));
+    graph::Builder filling(make_room(counting.counts()), counting.counts());
     define(filling);
-    if (filling.counts().nodes != counting.counts().nodes)
-      fail<ModelError>("model: the two calls of define made different numbers of nodes");
+    if (filling.counts() != counting.counts())
+      fail<ModelError>("model: the two calls of define made models of different sizes");
     derive({bucket_options});
   }
   /// Derives a new plan from an already traced model. Copies the tables of `traced`, which need not outlive

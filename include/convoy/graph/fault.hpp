@@ -22,6 +22,7 @@ enum class Common : int {
   input_is_an_image,
   input_is_not_a_sequence,
   extent_is_not_positive,
+  too_many_extents,
   padding_is_wrong,
   parameter_does_not_fit,
   input_is_of_another_dtype,
@@ -83,6 +84,10 @@ consteval bool refuse() {
   else if constexpr (which == Common::extent_is_not_positive)
     static_assert(holds<Where, left>,
                   "convoy: shapes, channels, features, classes, kernel and stride must be positive");
+  else if constexpr (which == Common::too_many_extents)
+    static_assert(holds<Where, left>,
+                  "convoy: a value has at most three extents, [channels, height, width], those of one row of "
+                  "the batch");
   else if constexpr (which == Common::padding_is_wrong)
     static_assert(holds<Where, left, right>,
                   "convoy: a padding is not negative, and in a pooling at most half the kernel");
@@ -124,6 +129,10 @@ inline std::string explain(Common which, const Name& where, const Shape& left, c
       return concat(where, " needs a sequence of [positions x features], not ", left);
     case Common::extent_is_not_positive:
       return concat(where, " has an extent that is not positive among ", left);
+    case Common::too_many_extents:
+      return concat(
+          where, " has four extents, ", left,
+          "; a value has at most three, [channels x height x width], those of one row of the batch");
     case Common::padding_is_wrong:
       return concat(where, " has a padding of ", right, " at a kernel of ", left,
                     "; it must not be negative, nor in a pooling more than half the kernel");

@@ -93,6 +93,7 @@ struct Words {
 struct Counts {
   int nodes = 0, edges = 0, uses = 0, words = 0, calls = 0, parameters = 0, statistics = 0, outputs = 0,
       metrics = 0, losses = 0;
+  friend constexpr bool operator==(const Counts&, const Counts&) = default;
 };
 
 /// A read-only view of a traced model, wherever its tables live.

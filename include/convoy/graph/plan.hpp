@@ -208,7 +208,7 @@ struct StaticPlan {
   static constexpr Counts counts = Trace<Model>::result.counts;
   static constexpr StaticTables<counts> tables = [] {
     StaticTables<counts> made;
-    Builder g(made.tables());
+    Builder g(made.tables(), counts);
     Model::define(g);
     return made;
   }();

@@ -66,8 +66,14 @@ class Tracer {
   /// Throws a fault at run time as ModelError. Supplied by Builder, which knows the operations.
   using Raise = void (*)(const Fault&);
 
-  constexpr Tracer(const Tables& tables, const std::string_view* operation_names, int operations, Raise raise)
-      : tables_(tables), operation_names_(operation_names), operations_(operations), raise_(raise) {}
+  /// The tables have `room` for this many entries. Further entries are counted, and not stored.
+  constexpr Tracer(const Tables& tables, const Counts& room, const std::string_view* operation_names,
+                   int operations, Raise raise)
+      : tables_(tables),
+        room_(room),
+        operation_names_(operation_names),
+        operations_(operations),
+        raise_(raise) {}
 
   /// Creates a parameter, which operations use by its handle. The name is relative to the open scopes.
   constexpr Handle parameter(std::string_view name, Shape shape, ParameterOptions o = {}) {
@@ -85,13 +91,13 @@ class Tracer {
       last_ = Name("loss");
       report(Common::loss_is_not_a_number, x.shape);
     }
-    push(tables_.losses, counts_.losses, x.node);
+    push(tables_.losses, &Counts::losses, x.node);
   }
 
   /// Declares `x` an output of the model under `name`.
   constexpr void output(std::string_view name, Tensor x) {
     expect_real(name, x);
-    push(tables_.outputs, counts_.outputs, Output{Name(name), x.node});
+    push(tables_.outputs, &Counts::outputs, Output{Name(name), x.node});
   }
 
   class Scope;
@@ -123,7 +129,7 @@ class Tracer {
   template <class A>
   constexpr void attributes(Node& node, const A& values) {
     const auto packed = std::bit_cast<Words<A>>(values);
-    for (const std::uint32_t word : packed.word) push(tables_.words, counts_.words, word);
+    for (const std::uint32_t word : packed.word) push(tables_.words, &Counts::words, word);
     node.words = counts_.words - node.word;
   }
 
@@ -136,18 +142,18 @@ class Tracer {
 
   /// Adds `parameter` to the parameters of the node.
   constexpr void use(Node& node, Handle parameter) {
-    push(tables_.uses, counts_.uses, parameter.index);
+    push(tables_.uses, &Counts::uses, parameter.index);
     ++node.uses;
   }
 
   constexpr void statistic(Node& node, std::string_view suffix, Shape shape, float start) {
-    push(tables_.statistics, counts_.statistics, Statistic{suffixed(node.name, suffix), shape, start});
+    push(tables_.statistics, &Counts::statistics, Statistic{suffixed(node.name, suffix), shape, start});
     ++node.statistics;
   }
 
   constexpr void call(Node& node, const CustomCalls* calls) {
     node.call = counts_.calls;
-    push(tables_.calls, counts_.calls, calls);
+    push(tables_.calls, &Counts::calls, calls);
   }
 
   /// Reports a fault at `name` unless the elements of `x` are f32.
@@ -159,20 +165,20 @@ class Tracer {
 
   constexpr void add_metric(std::string_view name, MetricCall measure, const int* inputs, int count) {
     Metric metric{Name(name), counts_.edges, count, measure};
-    for (int i = 0; i < count; ++i) push(tables_.edges, counts_.edges, inputs[i]);
-    push(tables_.metrics, counts_.metrics, metric);
+    for (int i = 0; i < count; ++i) push(tables_.edges, &Counts::edges, inputs[i]);
+    push(tables_.metrics, &Counts::metrics, metric);
   }
 
   /// Adds node `from` to the inputs of the node.
   constexpr void edge(Node& node, int from) {
-    push(tables_.edges, counts_.edges, from);
+    push(tables_.edges, &Counts::edges, from);
     ++node.inputs;
   }
 
   template <class... Inputs>
   constexpr Tensor place(Node& node, Inputs... x) {
     (edge(node, x.node), ...);
-    push(tables_.nodes, counts_.nodes, node);
+    push(tables_.nodes, &Counts::nodes, node);
     return {counts_.nodes - 1, node.shape, node.kind, node.dtype};
   }
 
@@ -225,6 +231,11 @@ class Tracer {
     return true;
   }
 
+  /// Reports a fault unless a value of this shape has one of the kinds.
+  constexpr void few_extents(Shape shape) {
+    if (shape.rank > 3) report(Common::too_many_extents, shape);
+  }
+
   /// The first fault of the model, the absence of a loss included.
   constexpr Fault fault() const {
     if (fault_.op == Fault::none && counts_.losses == 0)
@@ -237,37 +248,45 @@ class Tracer {
   static constexpr int max_depth = 16, max_operations = 64;
 
   // Overloads, not a template: clang 14 does not instantiate templates during constant evaluation.
-  static constexpr void push(int* table, int& count, int value) {
-    if (table != nullptr) table[count] = value;
-    ++count;
+  constexpr void push(int* table, int Counts::*count, int value) {
+    const int at = counts_.*count;
+    if (at < room_.*count) table[at] = value;
+    counts_.*count = at + 1;
   }
-  static constexpr void push(std::uint32_t* table, int& count, std::uint32_t value) {
-    if (table != nullptr) table[count] = value;
-    ++count;
+  constexpr void push(std::uint32_t* table, int Counts::*count, std::uint32_t value) {
+    const int at = counts_.*count;
+    if (at < room_.*count) table[at] = value;
+    counts_.*count = at + 1;
   }
-  static constexpr void push(Node* table, int& count, const Node& value) {
-    if (table != nullptr) table[count] = value;
-    ++count;
+  constexpr void push(Node* table, int Counts::*count, const Node& value) {
+    const int at = counts_.*count;
+    if (at < room_.*count) table[at] = value;
+    counts_.*count = at + 1;
   }
-  static constexpr void push(Parameter* table, int& count, const Parameter& value) {
-    if (table != nullptr) table[count] = value;
-    ++count;
+  constexpr void push(Parameter* table, int Counts::*count, const Parameter& value) {
+    const int at = counts_.*count;
+    if (at < room_.*count) table[at] = value;
+    counts_.*count = at + 1;
   }
-  static constexpr void push(Statistic* table, int& count, const Statistic& value) {
-    if (table != nullptr) table[count] = value;
-    ++count;
+  constexpr void push(Statistic* table, int Counts::*count, const Statistic& value) {
+    const int at = counts_.*count;
+    if (at < room_.*count) table[at] = value;
+    counts_.*count = at + 1;
   }
-  static constexpr void push(Output* table, int& count, const Output& value) {
-    if (table != nullptr) table[count] = value;
-    ++count;
+  constexpr void push(Output* table, int Counts::*count, const Output& value) {
+    const int at = counts_.*count;
+    if (at < room_.*count) table[at] = value;
+    counts_.*count = at + 1;
   }
-  static constexpr void push(Metric* table, int& count, const Metric& value) {
-    if (table != nullptr) table[count] = value;
-    ++count;
+  constexpr void push(Metric* table, int Counts::*count, const Metric& value) {
+    const int at = counts_.*count;
+    if (at < room_.*count) table[at] = value;
+    counts_.*count = at + 1;
   }
-  static constexpr void push(const CustomCalls** table, int& count, const CustomCalls* value) {
-    if (table != nullptr) table[count] = value;
-    ++count;
+  constexpr void push(const CustomCalls** table, int Counts::*count, const CustomCalls* value) {
+    const int at = counts_.*count;
+    if (at < room_.*count) table[at] = value;
+    counts_.*count = at + 1;
   }
 
   constexpr Name within(std::string_view name) const {
@@ -285,12 +304,13 @@ class Tracer {
     report(Common::name_too_long, {});
   }
   constexpr Handle add_parameter(const Name& name, Shape shape, const ParameterOptions& o) {
-    push(tables_.parameters, counts_.parameters,
+    push(tables_.parameters, &Counts::parameters,
          Parameter{name, shape, o.fan_in, o.fan_out, o.init, o.group, o.deviation});
     return {counts_.parameters - 1, shape};
   }
 
   Tables tables_;
+  Counts room_;
   const std::string_view* operation_names_;
   int operations_;
   Raise raise_;

@@ -8,12 +8,7 @@
 #include <type_traits>
 
 #include <convoy/core/range.hpp>
-
-extern "C" {
-void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned flags);
-int omp_get_thread_num(void);
-int omp_get_num_threads(void);
-}
+#include <convoy/parallel/openmp.hpp>
 
 namespace convoy {
 

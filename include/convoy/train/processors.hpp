@@ -22,8 +22,7 @@
 
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/hash.hpp>
-
-extern "C" int omp_get_max_threads(void);
+#include <convoy/parallel/openmp.hpp>
 #endif
 
 namespace convoy::train {

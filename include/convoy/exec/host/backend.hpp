@@ -9,11 +9,7 @@
 #include <convoy/exec/host/layout.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/memory/buffer.hpp>
-
-extern "C" {
-void omp_set_num_threads(int);
-int omp_get_max_threads(void);
-}
+#include <convoy/parallel/openmp.hpp>
 
 namespace convoy::exec::host {
 

@@ -45,6 +45,7 @@ class Engine final : public Computation {
     backend_.logits_bytes = std::int64_t{options.logits_mib} << 20;
     backend_.threads = options.threads > 0 ? options.threads : omp_get_max_threads();
     current_ = &execution(batch);
+    parameters_.settle();
     profile_ = std::vector<StageProfile>(current_->size());
     for (std::size_t s = 0; s < profile_.size(); ++s) {
       profile_[s].name = plan.node(current_->leader(s)).name.view();

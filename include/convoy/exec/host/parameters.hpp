@@ -72,18 +72,22 @@ class Parameters {
   /// The order that another stage has chosen or that is required; empty if the stage is free to choose.
   [[gnu::cold]] Layout fixed(int p) const {
     const Layout chosen = orders_[static_cast<std::size_t>(p)].layout;
-    return !chosen && keeps_order(p) ? plain(p) : chosen;
+    return !chosen && (keeps_order(p) || (settled_ && in_plan_order(p))) ? plain(p) : chosen;
   }
 
   /// Chooses an order, once, before anything is stored. Ignores a layout with padding, which does not fit the
   /// slot.
   [[gnu::cold]] void choose(int p, Layout layout) {
-    if (!keeps_order(p) && layout.bytes() == static_cast<std::size_t>(slot(p).live.size()) * sizeof(float))
+    if (!settled_ && !keeps_order(p) &&
+        layout.bytes() == static_cast<std::size_t>(slot(p).live.size()) * sizeof(float))
       orders_[static_cast<std::size_t>(p)] = {layout, {}, order_hash(layout.get())};
   }
   [[gnu::cold]] void choose(int p, const Permutation& permutation, std::uint64_t hash) {
     if (!keeps_order(p)) orders_[static_cast<std::size_t>(p)] = {{}, permutation, hash};
   }
+
+  /// From here on, values may be stored, and executions for other batches keep every order.
+  void settle() { settled_ = true; }
 
   std::uint64_t fingerprint() const {
     std::uint64_t hash = hash_start;
@@ -197,6 +201,7 @@ class Parameters {
 
   const Plan* plan_;
   bool canonical_;
+  bool settled_ = false;
   memory::Array<float, memory::Host> values_, gradients_, statistics_;
   std::vector<Order> orders_;
   std::vector<int> groups_;  // of the convolution that uses each parameter

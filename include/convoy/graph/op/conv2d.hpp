@@ -10,7 +10,7 @@
 
 namespace convoy::graph {
 
-/// Padding that keeps the size at stride 1: dilation * (kernel - 1) / 2.
+/// Padding that keeps the size at stride 1 if the kernel is odd: dilation * (kernel - 1) / 2.
 inline constexpr int same = -1;
 
 struct Conv2dOptions {

@@ -35,6 +35,7 @@ struct Input {
       node.dtype = o.dtype;
       node.given = true;
       g.positive(shape);
+      g.few_extents(shape);
       if (o.dtype != DType::f32 && o.dtype != DType::u8 && o.dtype != DType::i32)
         g.report(G::template index<Input>, dtype_is_none_of_an_input, shape);
       if (o.dtype == DType::u8) g.attributes(node, Attributes{o.scale, o.offset});

@@ -105,6 +105,7 @@ class LinearStage final : public Stage {
     if (part_) part_->plan_backward(p, value_, dy, false);
     // A frozen weight may have a trained bias.
     if (p.parameters().trained(weight_) || (bias_ >= 0 && p.parameters().trained(bias_))) {
+      multiply_.shape.bias = bias_ >= 0 && p.parameters().trained(bias_) ? bias_slot_.desc.get() : nullptr;
       describe(p, Direction::weights);
       if (!source_.is_needed()) p.keep(p.value(input_), time);
       dy_ = p.convert(dy, multiply_.layout(Direction::weights, OneDnnProduct::dst), time, time);
