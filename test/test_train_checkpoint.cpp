@@ -54,6 +54,16 @@ struct Folder {
 
 struct Killed {};
 
+/// Weights with names of published files.
+struct Published {
+  static constexpr void define(auto& g) {
+    auto x = g.flatten(g.input("image", image));
+    x = g.layer_norm(x, {.name = "embeddings.LayerNorm"});
+    x = g.linear(x, {.features = classes, .name = "h.0.attn.c_attn"});
+    g.loss(g.cross_entropy(x, g.label("label", classes)));
+  }
+};
+
 struct Run {
   int ranks = 2;
   std::int64_t killed_after = -1;  ///< steps; -1: never
@@ -182,13 +192,24 @@ TEST_CASE("the newest checkpoints stay, each complete, and a fit resumes where t
                               " already exists: resume from it, or choose another folder")
                            .c_str(),
                        ConfigError);
-  // The folder of an interrupted writer is no checkpoint.
+  // The folder of an interrupted writer is no checkpoint. Who only reads must not remove it: its writer may
+  // be at work.
   fs::create_directories(folder.path / "step-99.partial");
+  fs::create_directories(folder.path / "film.partial");
+  CHECK_THROWS_AS(fit<AllReduce>({.checkpoints = options}), ConfigError);
   options.resume = true;
+  Threads::World(2).run([&](Threads endpoint) {
+    Made<AllReduce> trainer(config_of<AllReduce>({}), endpoint);
+    train::Checkpoints checkpoints(trainer, options);
+    const auto position = checkpoints.restore();
+    CHECK((position && position->steps == 10 && trainer.steps_done() == 10));
+  });
+  CHECK(fs::exists(folder.path / "step-99.partial"));
   const Left again = fit<AllReduce>({.checkpoints = options, .epochs = 2});
   CHECK(again.steps == 0);
   CHECK(again.values == first.values);
   CHECK(!fs::exists(folder.path / "step-99.partial"));
+  CHECK(fs::exists(folder.path / "film.partial"));
   const Left further = fit<AllReduce>({.checkpoints = options, .epochs = 3});
   CHECK(further.steps == 5);
   const Left whole = fit<AllReduce>({.checkpoints = {.directory = folder.path / "whole"}});
@@ -469,6 +490,83 @@ TEST_CASE("a folder that cannot be made or written ends the fit with the reason,
   refused("/proc/none", "/proc/none cannot be made: ");
   // The folder exists, and not even root can write there.
   refused("/proc/self", "/proc/self/rank-0.safetensors cannot be written: ");
+}
+
+TEST_CASE("a schedule follows the epochs, not the number of steps, where a world of another size resumes") {
+  // 50 rows: 5 steps an epoch on 2 ranks of 6 rows, 3 on 4 ranks, 9 on 1.
+  static constexpr int steps_of[] = {0, 9, 5, 0, 3};
+  const auto rates = [](const fs::path& path, int ranks, int epochs) {
+    std::vector<float> seen;
+    Threads::World(ranks).run([&](Threads endpoint) {
+      Made<AllReduce> trainer({.batch = 6,
+                               .optimizer = {.lr = 1.0f},
+                               .schedule = {.decay = optim::Decay::linear, .total = 4 * steps_of[ranks]}},
+                              endpoint);
+      train::Checkpoints checkpoints(trainer, {.directory = path, .resume = true});
+      trainer.fit(training, {.epochs = epochs,
+                             .on_step =
+                                 [&](const train::StepReport& step) {
+                                   if (trainer.rank() == 0) seen.push_back(step.lr);
+                                   return train::Control::go_on;
+                                 },
+                             .log = nullptr,
+                             .keeper = &checkpoints});
+    });
+    return seen;
+  };
+  const Folder folder;
+  for (const int other : {1, 4}) {
+    const fs::path path = folder.path / concat(other);
+    CHECK(rates(path, 2, 2).front() == 1.0f);
+    CHECK(rates(path, other, 3).front() == doctest::Approx(0.5));
+    // A checkpoint in steps of two sizes.
+    const auto last = rates(path, 2, 4);
+    REQUIRE(last.size() == 5);
+    CHECK(last.front() == doctest::Approx(0.25));
+    CHECK(last.back() == doctest::Approx(0.05));
+  }
+}
+
+TEST_CASE("ranks that each read the whole set resume at the next row in a world of another size") {
+  const auto steps = [](const fs::path& path, int ranks, std::int64_t limit) {
+    std::int64_t made = 0;
+    Threads::World(ranks).run([&](Threads endpoint) {
+      Made<AllReduce> trainer({.batch = 5, .unsharded = true}, endpoint);
+      train::Checkpoints checkpoints(trainer, {.directory = path, .every = 100, .resume = true});
+      const auto report =
+          trainer.fit(training, {.epochs = 1, .steps = limit, .log = nullptr, .keeper = &checkpoints});
+      if (trainer.rank() == 0) made = report.steps;
+    });
+    return made;
+  };
+  const Folder folder;
+  for (const auto& [from, to] : {std::pair(4, 1), std::pair(1, 4)}) {
+    const fs::path path = folder.path / concat(from);
+    CHECK(steps(path, from, 3) == 3);
+    CHECK(steps(path, to, 0) == 7);
+  }
+}
+
+TEST_CASE("weights are read under the names of published files") {
+  const Folder folder;
+  fs::create_directories(folder.path);
+  const fs::path file = folder.path / "published.safetensors";
+  Trainer<Published, optim::Sgd, comm::None, Reference<float>> trainer({.batch = 10});
+  io::SafetensorsWriter writer;
+  const auto size = static_cast<std::size_t>(Shape(image).size());
+  const std::vector<float> gamma(size, 3.0f), beta(size, 4.0f), weight(size * classes, 5.0f),
+      bias(classes, 6.0f), mask(4);
+  writer.add("embeddings.LayerNorm.gamma", Shape(static_cast<int>(size)), gamma);
+  writer.add("embeddings.LayerNorm.beta", Shape(static_cast<int>(size)), beta);
+  writer.add("h.0.attn.c_attn.weight", Shape(classes, static_cast<int>(size)), weight);
+  writer.add("h.0.attn.c_attn.bias", Shape(classes), bias);
+  writer.add("h.0.attn.bias", Shape(1, 1, 2, 2), mask);
+  writer.add("h.0.attn.masked_bias", Shape(1), std::span(mask).first(1));
+  writer.add("embeddings.position_ids", Shape(1, 4), mask);
+  writer.write(file);
+  CHECK(train::load_weights(trainer, file).loaded == 4);
+  CHECK(trainer.parameters()["embeddings.LayerNorm.weight"].values() == gamma);
+  CHECK(trainer.parameters()["embeddings.LayerNorm.bias"].values() == beta);
 }
 
 TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list of what did not match") {

@@ -1,5 +1,7 @@
 // Parameters by name, a user's own loop, and the state of a training, visited by name in canonical form.
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -158,6 +160,48 @@ TEST_CASE("gradients of several backward passes add up, and may be read and chan
   const auto report = once.step();
   CHECK(once.parameters()["linear.0.weight"].values() == before);
   CHECK(report.loss == doctest::Approx(twice.step().loss));
+}
+
+TEST_CASE(
+    "each batch of a user's step counts as its own mean, whatever its size, with no row on a rank, too") {
+  const Rows large(8), small(3, 8);
+  Alone first{{.batch = 8, .optimizer = {.lr = 0.1f}}}, second{{.batch = 8, .optimizer = {.lr = 0.1f}}},
+      both{{.batch = 8, .optimizer = {.lr = 0.1f}}};
+  first.forward(large.view());
+  first.backward();
+  second.forward(small.view());
+  second.backward();
+  for (const Rows* rows : {&large, &small}) {
+    both.forward(rows->view());
+    both.backward();
+  }
+  const auto a = first.parameters()["linear.0.weight"].gradient(),
+             b = second.parameters()["linear.0.weight"].gradient(),
+             sum = both.parameters()["linear.0.weight"].gradient();
+  for (std::size_t i = 0; i < sum.size(); ++i) CHECK(sum[i] == doctest::Approx(a[i] + b[i]).epsilon(1e-4));
+  CHECK(both.step().loss == doctest::Approx((first.step().loss + second.step().loss) / 2));
+
+  std::vector<float> expected;
+  std::atomic<int> right{0};
+  {
+    Alone alone{{.batch = 8, .optimizer = {.lr = 0.1f}}};
+    alone.forward(small.view());
+    alone.backward();
+    alone.step();
+    expected = alone.parameters()["linear.0.weight"].values();
+  }
+  Threads::World(2).run([&](const Threads& endpoint) {
+    Shards trainer{{.batch = 8, .optimizer = {.lr = 0.1f}}, endpoint};
+    const exec::BatchView none{small.fields, 0};
+    trainer.forward(trainer.rank() == 0 ? small.view() : none, 3);
+    trainer.backward();
+    const auto report = trainer.step();
+    const auto values = trainer.parameters()["linear.0.weight"].values();
+    float off = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) off = std::max(off, std::abs(values[i] - expected[i]));
+    right += report.rows == 3 && off < 1e-5f;
+  });
+  CHECK(right == 2);
 }
 
 TEST_CASE("dropout differs in each pass, each step and on each rank") {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <span>
@@ -24,8 +23,8 @@
 namespace examples {
 
 inline std::int64_t total_steps(const Options& o, std::size_t samples, int world) {
-  const std::int64_t global = std::int64_t{o.batch} * world * o.accumulate;
-  const std::int64_t by_epochs = (static_cast<std::int64_t>(samples) + global - 1) / global * o.epochs;
+  const convoy::data::BatchPlan batches(samples, o.batch, {.world = world, .whole = o.unsharded}, true);
+  const std::int64_t by_epochs = (batches.steps() + o.accumulate - 1) / o.accumulate * o.epochs;
   return o.steps > 0 ? std::min(o.steps, by_epochs) : by_epochs;
 }
 
@@ -72,8 +71,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   }
   if (o.evaluate) {
     if (checkpoints) {
-      const bool there = std::filesystem::is_directory(o.checkpoint);  // resume would create it
-      if (there) checkpoints->resume();
+      checkpoints->restore();
       if (o.weights.empty() && trainer.steps_done() == 0)
         fail<ConfigError>("--evaluate: there is no checkpoint in ", o.checkpoint);
     }

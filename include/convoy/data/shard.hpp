@@ -89,6 +89,9 @@ class BatchPlan {
 
   constexpr std::int64_t steps() const { return steps_; }
   constexpr std::int64_t samples() const { return samples_; }
+  /// The number of the epoch's first sample that step `step` takes, in the order that all ranks share or each
+  /// reads as a whole.
+  constexpr std::int64_t first_sample(std::int64_t step) const { return boundary(step); }
   /// Rows of a rank in a full step; with unequal shares, the mean over ranks.
   constexpr std::int64_t batch() const { return batch_; }
   /// The largest number of this rank's rows in any step.

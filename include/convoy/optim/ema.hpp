@@ -13,8 +13,8 @@
 namespace convoy::optim {
 
 /// Updates parameters exactly as rule R does. Their average is the state "ema", which starts as the
-/// parameters after the first step. Dead taps that do not decay have no state: they never change, so they
-/// equal their average.
+/// parameters after the first step. Frozen parameters and dead taps that do not decay are never updated: they
+/// equal their average, and their state stays 0.
 template <class R>
 struct Ema : detail::Decorator<R> {
   using Base = detail::Decorator<R>;

@@ -70,9 +70,11 @@ class CheckpointFolder {
   int rank() const { return rank_; }
   int world() const { return world_; }
 
-  /// The step of the newest checkpoint, or -1. Also removes partial folders that an interrupted run has left;
-  /// only rank 0 may call it, before any rank writes.
+  /// The step of the newest checkpoint, or -1.
   std::int64_t newest() const;
+  /// Removes the partial folders that an interrupted run has left. Only rank 0 may call it, before any rank
+  /// writes, and only in the run to which the folder belongs.
+  void remove_partial() const;
   /// Creates the folder and checks that this rank can write there, so that a folder that cannot be used is
   /// reported before the first step. Throws CheckpointError, or what expect_writable throws.
   void make() const;
@@ -89,7 +91,9 @@ class CheckpointFolder {
     return folder / concat("rank-", rank, ".safetensors");
   }
   void store(const Snapshot& snapshot) const;
-  std::vector<std::int64_t> steps() const;
+  static constexpr std::string_view partial_suffix = ".partial";
+  /// The numbers of the folders that are named `step-<number><suffix>`, in order.
+  std::vector<std::int64_t> steps(std::string_view suffix = {}) const;
 
   CheckpointOptions options_;
   int rank_, world_;
@@ -174,15 +178,20 @@ class Checkpoints final : public Keeper {
   }
 
   FitPosition resume() override {
-    FitPosition position;
-    kept_ = common_number(trainer_.comm(), trainer_.rank() == 0 ? folder_.newest() : -1);
-    if (kept_ < 0) {
-      folder_.make();
-      return position;
-    }
-    if (!folder_.options().resume)
+    if (!folder_.options().resume && find_newest())
       fail<ConfigError>("checkpoint: ", folder_.of(kept_).string(),
                         " already exists: resume from it, or choose another folder");
+    if (trainer_.rank() == 0) folder_.remove_partial();  // the others wait for rank 0 in `restore`
+    if (const auto position = restore()) return *position;
+    folder_.make();
+    return {};
+  }
+
+  /// Restores the trainer to the newest checkpoint, if any, and returns its position. Only reads: the folder
+  /// may be that of a run that goes on.
+  std::optional<FitPosition> restore() {
+    if (!find_newest()) return std::nullopt;
+    FitPosition position;
     Restore restore(folder_, kept_, trainer_.workers(), trainer_.optimizer_name());
     trainer_.visit_state(restore, Visit::write);
     visit(restore, position);
@@ -213,6 +222,11 @@ class Checkpoints final : public Keeper {
   void finish() override { folder_.wait(); }
 
  private:
+  bool find_newest() {
+    kept_ = common_number(trainer_.comm(), trainer_.rank() == 0 ? folder_.newest() : -1);
+    return kept_ >= 0;
+  }
+
   // A floating-point member is stored as the bits of an f64.
   template <StateVisitor V>
   static void visit(V& visitor, FitPosition& position) {
@@ -242,7 +256,7 @@ CONVOY_FUNCTION CheckpointFolder::~CheckpointFolder() {
   if (thread_.joinable()) thread_.join();
 }
 
-CONVOY_FUNCTION std::vector<std::int64_t> CheckpointFolder::steps() const {
+CONVOY_FUNCTION std::vector<std::int64_t> CheckpointFolder::steps(std::string_view suffix) const {
   std::vector<std::int64_t> all;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(options_.directory, error), end; !error && entry != end;
@@ -250,22 +264,23 @@ CONVOY_FUNCTION std::vector<std::int64_t> CheckpointFolder::steps() const {
     const std::string name = entry->path().filename().string();
     std::int64_t step = 0;
     if (!name.starts_with("step-")) continue;
-    const auto [rest, bad] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-    if (bad == std::errc() && rest == name.data() + name.size()) all.push_back(step);
+    const char* const end_of_name = name.data() + name.size();
+    const auto [rest, bad] = std::from_chars(name.data() + 5, end_of_name, step);
+    if (bad == std::errc() && std::string_view(rest, end_of_name) == suffix) all.push_back(step);
   }
   std::sort(all.begin(), all.end());
   return all;
 }
 
 CONVOY_FUNCTION std::int64_t CheckpointFolder::newest() const {
-  std::error_code error;
-  std::vector<std::filesystem::path> partial;
-  for (std::filesystem::directory_iterator entry(options_.directory, error), end; !error && entry != end;
-       entry.increment(error))
-    if (entry->path().extension() == ".partial") partial.push_back(entry->path());
-  for (const auto& path : partial) std::filesystem::remove_all(path, error);
   const auto all = steps();
   return all.empty() ? -1 : all.back();
+}
+
+CONVOY_FUNCTION void CheckpointFolder::remove_partial() const {
+  std::error_code error;
+  for (const std::int64_t step : steps(partial_suffix))
+    std::filesystem::remove_all(of(step).string().append(partial_suffix), error);
 }
 
 CONVOY_FUNCTION void CheckpointFolder::make() const {
@@ -293,7 +308,7 @@ CONVOY_FUNCTION void CheckpointFolder::write(Snapshot snapshot) {
 
 CONVOY_FUNCTION void CheckpointFolder::store(const Snapshot& snapshot) const {
   namespace fs = std::filesystem;
-  const fs::path whole = of(snapshot.step), partial = whole.string() + ".partial";
+  const fs::path whole = of(snapshot.step), partial = whole.string().append(partial_suffix);
   std::error_code error;
   fs::create_directories(partial, error);
   if (error) fail<CheckpointError>(partial.string(), " cannot be made: ", error.message());

@@ -69,14 +69,17 @@ struct FitRun {
   void reserve(std::size_t steps);
   /// The number of micro-steps in a step of an epoch; the last step may have fewer.
   std::int64_t micros_of(std::int64_t step) const;
-  /// The rows of all ranks in an epoch before step `step`.
-  std::int64_t rows_before(std::int64_t step) const;
-  /// The step of an epoch at which a resumed fit continues. If the step size has changed (a world of another
-  /// size), the step that contains the next row.
-  std::int64_t step_at() const;
+  /// Goes on to the next step.
+  void advance();
+  /// The first row of step `step` in an epoch, as FitPosition::next_row counts.
+  std::int64_t first_row(std::int64_t step) const;
   /// Records the report of a step, and fills in the fields known only to the fit.
   void complete(StepReport& report, int epoch, double seconds_of_step);
 };
+
+/// The step of an epoch at which a fit resumes that has come to `row`. If the step size has changed (a world
+/// of another size), the step that contains the row.
+std::int64_t step_of_row(const data::BatchPlan& batches, int accumulate, std::int64_t row);
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION void FitOptions::check(const Plan& plan) const {
@@ -110,13 +113,18 @@ CONVOY_FUNCTION std::int64_t FitRun::micros_of(std::int64_t step) const {
   return std::min<std::int64_t>(accumulate, batches.steps() - step * accumulate);
 }
 
-CONVOY_FUNCTION std::int64_t FitRun::rows_before(std::int64_t step) const {
-  return batches.global(std::min(step * accumulate, batches.steps())).begin;
+CONVOY_FUNCTION void FitRun::advance() {
+  at.next_row = first_row(++next_step);
+  at.steps = ++begun;
 }
 
-CONVOY_FUNCTION std::int64_t FitRun::step_at() const {
+CONVOY_FUNCTION std::int64_t FitRun::first_row(std::int64_t step) const {
+  return batches.first_sample(step * accumulate);
+}
+
+CONVOY_FUNCTION std::int64_t step_of_row(const data::BatchPlan& batches, int accumulate, std::int64_t row) {
   std::int64_t step = 0;
-  while (step < steps_per_epoch && rows_before(step + 1) <= at.rows) ++step;
+  while (step * accumulate < batches.steps() && batches.first_sample((step + 1) * accumulate) <= row) ++step;
   return step;
 }
 

@@ -9,14 +9,18 @@ namespace convoy::train {
 /// The position of a fit between two steps. The same on every rank.
 struct FitPosition {
   std::int64_t epoch = 0;
-  std::int64_t rows = 0;                 ///< rows of the epoch that all ranks together have trained on
-  double loss = 0;                       ///< sum over these rows
-  std::int64_t correct = 0, labels = 0;  ///< as in StepReport, over these rows
+  std::int64_t next_row = 0;  ///< in the order of the epoch, which all ranks share or each reads as a whole
+  std::int64_t steps = 0;     ///< of the fit, in steps of the present size; 0 if unknown
+  std::int64_t rows = 0;      ///< rows of the epoch that all ranks together have trained on
+  double loss = 0;            ///< sum over these rows
+  std::int64_t correct = 0, labels = 0;                   ///< as in StepReport, over these rows
   double best = std::numeric_limits<double>::infinity();  ///< the lowest test loss of an epoch
   std::int64_t waited = 0;                                ///< epochs since that one
 
   static constexpr void fields(auto& self, auto&& field) {
     field("epoch", self.epoch);
+    field("next_row", self.next_row);
+    field("steps", self.steps);
     field("rows", self.rows);
     field("loss", self.loss);
     field("correct", self.correct);

@@ -69,6 +69,9 @@ class Loop {
   void settle(FitRun& run, int epoch);
   /// Keeps the state of the fit at position `at`.
   void keep(const FitRun& run, FitPosition at);
+  /// Moves the learning-rate schedule to the steps of the present size that make up a resumed fit so far, if
+  /// those before had another size (another world or batch).
+  void go_on_with_schedule(const data::DatasetRef& set, const FitPosition& at);
   /// Dismisses the servers. Rank 0 tells all ranks the position of the fit and whether it continues; returns
   /// the latter.
   bool recess(bool goes_on, FitPosition& at);
@@ -130,10 +133,10 @@ void Loop<Replica>::forward(const exec::BatchView& batch, std::int64_t global_ro
   const std::int64_t rows = rows_of(batch, global_rows);
   if (!begun_) {
     start_step();
-    replica_.begin(counts_of(batch, rows));
+    replica_.begin(std::vector<double>(plan_.losses.size(), 1.0));
   }
   begun_ = true;
-  replica_.forward(batch, pass_of(batch, rows), rows);
+  replica_.forward(batch, pass_of(batch, rows), rows, counts_of(batch, rows));
 }
 
 template <class Replica>
@@ -174,7 +177,10 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
     fail<ConfigError>(
         "fit: some ranks have a FitOptions::keeper and others do not; give one to all ranks or to none");
   FitPosition at;
-  if (keeps == 1) at = options.keeper->resume();
+  if (keeps == 1) {
+    at = options.keeper->resume();
+    go_on_with_schedule(set, at);
+  }
   if (replica_.comm().role() == comm::Role::server) {
     serve(options);
     return {};
@@ -197,12 +203,12 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
              accumulate, steps_per_epoch, by_value,         Patience(options.early_stop)};
   run.counts.resize(plan_.losses.size());
   run.at = at;
-  run.next_step = run.step_at();
-  run.begun = run.resumed_at = at.epoch * steps_per_epoch + run.next_step;
+  run.next_step = step_of_row(batches, accumulate, at.next_row);
+  run.begun = run.resumed_at = run.at.steps = at.epoch * steps_per_epoch + run.next_step;
   const std::int64_t all_steps = steps_per_epoch * options.epochs;
   const auto expected =
       static_cast<std::size_t>(options.steps > 0 ? std::min(options.steps, all_steps) : all_steps);
-  run.reserve(expected);
+  run.reserve(std::min<std::size_t>(expected, 1 << 20));  // `epochs` may be a limit that is never reached
   if (options.steps > 0 && run.begun >= options.steps) run.fit.stopped = StopReason::steps_reached;
   for (auto epoch = static_cast<int>(at.epoch);
        epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
@@ -211,6 +217,19 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   recess(false, at);
   summarise(run.fit, run.times);
   return std::move(run.fit);
+}
+
+template <class Replica>
+void Loop<Replica>::go_on_with_schedule(const data::DatasetRef& set, const FitPosition& at) {
+  if (at.steps == 0) return;
+  std::int64_t steps = -1;  // servers need not have the data set
+  if (replica_.comm().role() == comm::Role::worker) {
+    const int accumulate = replica_.config().accumulate;
+    const data::BatchPlan batches(set.size(), replica_.config().batch, shard_to_train_on());
+    const std::int64_t per_epoch = (batches.steps() + accumulate - 1) / accumulate;
+    steps = at.epoch * per_epoch + step_of_row(batches, accumulate, at.next_row);
+  }
+  replica_.shift_schedule(common_number(replica_.comm(), steps) - at.steps);
 }
 
 template <class Replica>
@@ -260,8 +279,7 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
   if (run.counts_by_value && run.next_step < run.steps_per_epoch) agree_on_counts(run, run.next_step);
   while (run.next_step < run.steps_per_epoch && run.fit.stopped == StopReason::finished) {
     train_step(run, epoch, run.next_step);
-    ++run.next_step;
-    ++run.begun;
+    run.advance();
     if (run.fit.stopped == StopReason::finished && run.options.steps > 0 && run.begun >= run.options.steps)
       run.fit.stopped = StopReason::steps_reached;
     if (run.options.keeper != nullptr && run.options.keeper->due(run.begun, false)) {
@@ -418,7 +436,7 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
     run.fit.stopped = stop ? StopReason::callback : StopReason::early_stop;
   if (!whole) return;
   run.next_step = 0;
-  at = {.epoch = at.epoch + 1, .best = at.best, .waited = at.waited};
+  at = {.epoch = at.epoch + 1, .steps = at.steps, .best = at.best, .waited = at.waited};
   const bool last = run.fit.stopped != StopReason::finished || at.epoch == options.epochs;
   if (options.keeper != nullptr && (last || options.keeper->due(run.begun, true))) keep(run, at);
 }

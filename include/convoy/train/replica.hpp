@@ -84,6 +84,11 @@ class Replica {
   std::span<const Range> buckets() const { return buckets_; }
   std::int64_t steps_done() const { return steps_; }
   void set_steps_done(std::int64_t steps) { steps_ = steps; }
+  /// How many steps the learning-rate schedule is ahead of `steps_done`: the steps of a resumed fit may have
+  /// another size than those before.
+  std::int64_t schedule_lead() const { return schedule_lead_; }
+  void set_schedule_lead(std::int64_t steps) { schedule_lead_ = steps; }
+  void shift_schedule(std::int64_t steps) { schedule_lead_ += steps; }
   std::size_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
   std::string_view optimizer_name() const { return optimizer_.optimizer().facts().name; }
 
@@ -119,10 +124,13 @@ class Replica {
 
   /// For a user's loop: forward only, and backward only, whose gradients add up until `exchange` begins the
   /// exchange of all buckets.
-  void forward(const exec::BatchView& batch, const exec::Pass& pass, std::int64_t global_rows);
+  /// The losses' counts are those of the batch on all ranks; those of `begin` must be 1. A rank without a row
+  /// of the batch computes nothing and contributes 0.
+  void forward(const exec::BatchView& batch, const exec::Pass& pass, std::int64_t global_rows,
+               std::span<const double> counts);
   void backward();
   /// Whether the step had a forward pass, and each had its backward.
-  bool has_gradients() const { return progress_.micros > 0 && progress_.micros == now_.results; }
+  bool has_gradients() const { return progress_.micros > 0 && progress_.micros == progress_.forwards; }
   /// The rows of all ranks so far in the step under way.
   std::int64_t rows_so_far() const { return now_.global_rows; }
   void exchange() {
@@ -220,7 +228,8 @@ class Replica {
   comm::Fingerprint fingerprint() const;
 
   float lr_at(std::int64_t step) const {
-    return static_cast<float>(optimizer_.optimizer().facts().lr * config_.schedule.factor(step, workers()));
+    return static_cast<float>(optimizer_.optimizer().facts().lr *
+                              config_.schedule.factor(step + schedule_lead_, workers()));
   }
 
   /// Enqueues the optimizer's work at the beginning of a step, once.
@@ -251,6 +260,12 @@ class Replica {
       optimizer_.decay_dead(steps_ + 1, now_.lr, parameters);
     else
       optimizer_.decay_dead(parameters);
+  }
+
+  /// Sets the losses' factors in the next backward passes.
+  void divide_by(std::span<const double> counts) {
+    for (std::size_t l = 0; l < scales_.size(); ++l)
+      scales_[l] = counts[l] > 0 ? static_cast<float>(1.0 / counts[l]) : 0.0f;
   }
 
   /// Counts one more result of this step that the Exec will have.
@@ -297,6 +312,8 @@ class Replica {
   struct Progress {
     bool prepared = false;           // optimizer_.prepare() was called, or the servers call it
     int micros = 0;                  // micro-steps whose gradients have been added up
+    int forwards = 0;                // forward passes in a user's loop
+    bool has_rows = false;           // whether the last of them had a row on this rank
     std::size_t begun = 0;           // buckets whose exchange has begun
     bool exchange_enqueued = false;  // in run_whole: this rank enqueued the exchange; else a replayed graph
                                      // contains it
@@ -324,7 +341,7 @@ class Replica {
   std::vector<comm::Tensor> tensors_;
   std::vector<Range> whole_;         // the ranges that the optimizer updates as a whole
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0, schedule_lead_ = 0;
   Progress progress_;
   std::vector<float> scales_;  // of each loss in this step
   StepSums sums_;
@@ -353,8 +370,7 @@ template <class Rule, class Comm, class Exec>
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::begin(std::span<const double> counts) {
   std::copy(counts.begin(), counts.end(), sums_.counts_of(steps_));
-  for (std::size_t l = 0; l < scales_.size(); ++l)
-    scales_[l] = counts[l] > 0 ? static_cast<float>(1.0 / counts[l]) : 0.0f;
+  divide_by(counts);
   now_ = {};
   now_.lr = lr_at(steps_);
   progress_.prepared = comm_.has_servers();
@@ -420,11 +436,16 @@ void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec
 
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::forward(const exec::BatchView& batch, const exec::Pass& pass,
-                                        std::int64_t global_rows) {
+                                        std::int64_t global_rows, std::span<const double> counts) {
   prepare();
-  enqueue(batch, among_ranks(pass));
-  note_result();
-  now_.batches = now_.results;
+  divide_by(counts);
+  progress_.has_rows = batch.rows > 0;
+  if (progress_.has_rows) {
+    enqueue(batch, among_ranks(pass));
+    note_result();
+    now_.divisors.insert(now_.divisors.end(), counts.begin(), counts.end());
+  }
+  now_.batches = ++progress_.forwards;
   now_.rows += batch.rows;
   now_.global_rows += global_rows;
 }
@@ -436,7 +457,10 @@ void Replica<Rule, Comm, Exec>::backward() {
     if (sum_.size() == 0) sum_ = memory::Array<float, Space>(space_, gradients.size());
     space_.copy(sum_.data(), gradients.data(), gradients.size_bytes());
   }
-  exec_->backward(scales_, exec::InOnePiece{});
+  if (progress_.has_rows)
+    exec_->backward(scales_, exec::InOnePiece{});
+  else
+    space_.fill(gradients.data(), static_cast<std::int64_t>(gradients.size()), 0.0f);
   if (progress_.micros++ > 0)
     space_.add(gradients.data(), sum_.data(), static_cast<std::int64_t>(gradients.size()));
 }
@@ -511,7 +535,7 @@ std::optional<StepReport> Replica<Rule, Comm, Exec>::take_late_report() {
   sums_.start();
   for (int i = 0; i < step.results; ++i) {
     const exec::Result result = results_.take(*exec_);
-    sums_.add(result);
+    sums_.add(result, step.divisors_of(i, plan_.losses.size()));
     if (optim::Verdict verdict; result.along.size() == sizeof verdict) {
       std::memcpy(&verdict, result.along.data(), sizeof verdict);
       step.gradient_norm = verdict.norm;

@@ -248,10 +248,13 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, 
   // A rank that updates nothing has decided nothing.
   const bool updates = !replica.comm().updates(replica.buckets()).empty();
   std::int64_t skipped = common_number(replica.comm(), updates ? replica.optimizer().skipped() : -1);
+  std::int64_t lead = replica.schedule_lead();
   visitor.counter("steps", steps);
+  visitor.counter("schedule_lead", lead);
   visitor.counter("skipped", skipped);
   if (how == Visit::write) {
     replica.set_steps_done(steps);
+    replica.set_schedule_lead(lead);
     replica.optimizer().set_skipped(skipped);
   }
   if constexpr (Exec::may_overflow)

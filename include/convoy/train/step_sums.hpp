@@ -25,14 +25,20 @@ namespace convoy::train {
 /// The data of a step that are known before its results.
 struct UnreportedStep {
   std::int64_t step = 0;
-  std::int64_t rows = 0, global_rows = 0;  ///< of this rank, of all ranks
-  int results = 0;                         ///< the number of forward passes
-  int batches = 1;                         ///< batches, each of as many rows as the losses' counts cover
+  std::int64_t rows = 0, global_rows = 0;          ///< of this rank, of all ranks
+  int results = 0;                                 ///< the number of forward passes
+  int batches = 1;                                 ///< batches, whose losses are averaged
+  std::vector<double> divisors;                    ///< of each loss in each result; empty: all 1
   double backward = 0, exposed = 0, updating = 0;  ///< seconds
   float lr = 0;
   std::optional<double> gradient_norm = {};
   bool norm_follows = false;  ///< the norm is still on the device
   bool stop = false;          ///< this rank asks to stop
+
+  std::span<const double> divisors_of(int result, std::size_t losses) const {
+    return divisors.empty() ? std::span<const double>()
+                            : std::span(divisors).subspan(static_cast<std::size_t>(result) * losses, losses);
+  }
 };
 
 class StepSums {
@@ -46,7 +52,8 @@ class StepSums {
   std::span<double> next_counts() { return next_counts_; }
 
   void start();
-  void add(const exec::Result& result);
+  /// A loss whose divisor is 0 has no labels, and counts as 0. No divisors: all are 1.
+  void add(const exec::Result& result, std::span<const double> divisors);
   /// The numbers to sum over ranks, once all results of a step are added.
   std::span<double> of(const UnreportedStep& step, int rank);
   /// The report, from the sums over `workers` ranks or, if not `together`, from this rank's own numbers.
@@ -82,8 +89,11 @@ CONVOY_FUNCTION double* StepSums::counts_of(std::int64_t step) {
 
 CONVOY_FUNCTION void StepSums::start() { std::fill(sums_.begin(), sums_.end(), 0.0); }
 
-CONVOY_FUNCTION void StepSums::add(const exec::Result& result) {
-  for (std::size_t l = 0; l < losses_; ++l) sums_[l] += result.losses[l];
+CONVOY_FUNCTION void StepSums::add(const exec::Result& result, std::span<const double> divisors) {
+  for (std::size_t l = 0; l < losses_; ++l) {
+    const double divisor = divisors.empty() ? 1 : divisors[l];
+    if (divisor > 0) sums_[l] += result.losses[l] / divisor;
+  }
   rest()[correct] += static_cast<double>(result.correct);
   rest()[labels] += static_cast<double>(result.labels);
 }

@@ -21,6 +21,8 @@
 
 #if CONVOY_DEFINITIONS
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include <convoy/io/json.hpp>
 #endif
@@ -105,7 +107,10 @@ LoadedWeights load_weights(const std::filesystem::path& path, Match match, const
 /// Loads the trainer's weights from a file; the optimizer's state is unchanged. All ranks must call it
 /// together with the same file. Match::partial loads the tensors that match (for example all but a new head)
 /// and reports the others. With Match::whole all must match, otherwise CheckpointError is thrown and nothing
-/// is changed. PyTorch's `num_batches_tracked` is ignored.
+/// is changed. Constants that published files hold beside their weights are ignored: PyTorch's
+/// `num_batches_tracked`, and Hugging Face's causal masks (`.attn.bias`, `.attn.masked_bias`) and
+/// `position_ids`. Of layer norms, the names `LayerNorm.gamma` and `LayerNorm.beta` are read too, as in
+/// bert-base-uncased.
 template <class Trainer>
 LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, Match match = Match::whole,
                            const WeightsOptions& options = {}) {
@@ -156,6 +161,22 @@ struct InFile {
   }
 };
 
+/// Whether a tensor of a published file is a constant and no weight.
+inline bool is_constant(std::string_view name) {
+  constexpr std::string_view ends[] = {"num_batches_tracked", ".attn.bias", ".attn.masked_bias",
+                                       "position_ids"};
+  return std::any_of(std::begin(ends), std::end(ends), [&](auto end) { return name.ends_with(end); });
+}
+
+/// The name of a weight in files that were converted from TensorFlow; empty if it is the same.
+inline std::string name_of_tensorflow(std::string_view name) {
+  for (const auto& [own, other] :
+       {std::pair("LayerNorm.weight", "LayerNorm.gamma"), std::pair("LayerNorm.bias", "LayerNorm.beta")})
+    if (name.ends_with(own))
+      return std::string(name.substr(0, name.size() - std::string_view(own).size())) + other;
+  return {};
+}
+
 inline std::vector<float> transpose(std::span<const float> from, int rows, int columns) {
   std::vector<float> to(from.size());
   const auto height = static_cast<std::size_t>(rows), width = static_cast<std::size_t>(columns);
@@ -169,7 +190,7 @@ inline std::vector<float> transpose(std::span<const float> from, int rows, int c
 CONVOY_FUNCTION WeightLoader::WeightLoader(const std::filesystem::path& path, const WeightsOptions& options)
     : file_(path), options_(options) {
   for (const auto& [name, tensor] : file_.tensors())
-    if (!name.ends_with("num_batches_tracked")) left_.insert(name);
+    if (!detail::is_constant(name)) left_.insert(name);
 }
 
 CONVOY_FUNCTION void WeightLoader::tensor(std::string_view name, const Shape& shape,
@@ -177,8 +198,12 @@ CONVOY_FUNCTION void WeightLoader::tensor(std::string_view name, const Shape& sh
   const std::string_view weights = name_of_weights(name);
   if (weights.empty()) return;
   const detail::InFile there(weights, shape, options_);
-  const auto* tensor = file_.find(there.name);
-  left_.erase(std::string(there.name));
+  std::string of_file(there.name);
+  if (file_.find(of_file) == nullptr)
+    if (const std::string other = detail::name_of_tensorflow(of_file); file_.find(other) != nullptr)
+      of_file = other;
+  const auto* tensor = file_.find(of_file);
+  left_.erase(of_file);
   if (tensor == nullptr) {
     report_.missing.emplace_back(weights);
   } else if (!tensor->has(there.shape)) {
@@ -186,7 +211,7 @@ CONVOY_FUNCTION void WeightLoader::tensor(std::string_view name, const Shape& sh
     report_.of_other_shape.push_back(
         {std::string(weights), io::detail::text_of(tensor->shape), io::detail::text_of(wanted)});
   } else {
-    file_.read(there.name, there.shape, values);
+    file_.read(of_file, there.shape, values);
     if (there.transposed) {
       const auto turned = detail::transpose(values, there.shape[0], there.shape[1]);
       std::copy(turned.begin(), turned.end(), values.begin());
