@@ -6,7 +6,7 @@
 #              a GPU machine that has neither them nor a network
 #   build      the programs, with nvcc alone: no CMake, MPI, oneDNN or NCCL. With GPU_ARCH=sm_90, for such a GPU on a machine that
 #              has none: copied there, build/gpu need not be built again
-#   tests      every test that needs a GPU; a program that takes longer than 120 s is ended
+#   tests      every test that needs a GPU; a program that takes longer than 240 s is ended
 #   bench      gpu_bench, in half of the remaining time if peers follow
 #   peers      the same steps in PyTorch, if it is installed
 #   sanitizer  the tests of single operations under compute-sanitizer (memcheck, racecheck), if it is installed
@@ -114,7 +114,7 @@ part_tests() {
   : >$work/tests.txt
   for test in "${tests[@]}"; do
     most=$(left)
-    { echo "== $test" && timeout $((most < 120 ? most : 120)) $work/$test; } 2>&1 | tee -a $work/tests.txt || failed=1
+    { echo "== $test" && timeout $((most < 240 ? most : 240)) $work/$test; } 2>&1 | tee -a $work/tests.txt || failed=1
   done
   return $failed
 }

@@ -1,6 +1,7 @@
 // CUDA runtime basics: errors as exceptions, and owning handles.
 #pragma once
 
+#include <cstddef>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,14 @@
 #include <convoy/core/error.hpp>
 
 namespace convoy::device {
+
+/// `bytes`, rounded up to what cudaMalloc gives to no other allocation. Smaller ones share a block, and a
+/// handle by which another process maps memory is that of the whole block ("Interprocess Communication" in
+/// CUDA's programming guide).
+constexpr std::size_t whole_blocks(std::size_t bytes) {
+  constexpr std::size_t block = std::size_t{2} << 20;
+  return (bytes + block - 1) / block * block;
+}
 
 /// A call of CUDA or of one of its libraries failed, or there is no GPU.
 struct DeviceError : Error {

@@ -396,7 +396,7 @@ class Link {
   void make_pad() {
     void* p = nullptr;
     const std::size_t bytes = static_cast<std::size_t>(relay_begin()) + relay_bytes;
-    device::check(cudaMalloc(&p, bytes), "allocate memory for exchanges");
+    device::check(cudaMalloc(&p, device::whole_blocks(bytes)), "allocate memory for exchanges");
     pad_ = std::shared_ptr<void>(p, [](void* it) { cudaFree(it); });
     device::check(cudaMemsetAsync(p, 0, sizeof(Pad), stream()), "clear memory");
     device::check(cudaStreamSynchronize(stream()), "clear memory");  // before others map it

@@ -71,12 +71,14 @@ class Cudnn {
 
   /// At most `most` plans, the most promising first, whose workspace is at most `limit` bytes, whose results
   /// are the same in every run, and which `accepts` accepts. Unless `reduced_products`, plans that round
-  /// their inputs are left out. Of attentions, no more than `most_compiled` plans that cuDNN compiles when it
-  /// builds them are built, unless all of these are refused: building one takes up to seconds.
+  /// their inputs are left out. Of attentions and fused convolutions, no more than `most_compiled` plans that
+  /// cuDNN compiles when it builds them are built, unless all of these are refused: building one takes up to
+  /// seconds.
   std::vector<CudnnPlan> plans(const Convolution& c, std::size_t limit, std::size_t most,
                                const Accepts& accepts = any) const {
-    return plans(std::make_shared<const ConvolutionGraph>(c, handle_), c.reduced_products, limit, most, most,
-                 accepts);
+    const bool fused = c.epilogue != ConvolutionEpilogue::none;
+    return plans(std::make_shared<const ConvolutionGraph>(c, handle_), c.reduced_products, limit, most,
+                 fused ? most_compiled : most, accepts);
   }
   std::vector<CudnnPlan> plans(const FusedAttention& a, std::size_t limit, std::size_t most,
                                const Accepts& accepts = any) const {
@@ -129,7 +131,7 @@ class Cudnn {
       for (Descriptor& config : configurations(*described, mode)) {
         if (found.size() == most) return found;
         const Descriptor engine = engine_of(config);
-        if (!suits(engine, reduced_products)) continue;
+        if (!suits(engine, reduced_products) || workspace_of(config) > limit) continue;
         if (is_compiled(engine)) {
           if (compiled >= most_to_compile && !found.empty()) continue;
           ++compiled;
@@ -143,6 +145,20 @@ class Cudnn {
         found.push_back(std::move(made));
       }
     return found;
+  }
+
+  /// The workspace of the plan of a configuration, known before the plan is built; 0 if this cuDNN does not
+  /// tell.
+  static std::size_t workspace_of([[maybe_unused]] const Descriptor& config) {
+    std::int64_t bytes = 0;
+#if CUDNN_VERSION >= 90200
+    std::int64_t count = 0;
+    if (cudnnBackendGetAttribute(config.get(), CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                                 &count, &bytes) != CUDNN_STATUS_SUCCESS ||
+        count != 1)
+      bytes = 0;
+#endif
+    return static_cast<std::size_t>(bytes);
   }
 
   std::vector<Descriptor> configurations(const OperationGraph& described, cudnnBackendHeurMode_t mode) const {

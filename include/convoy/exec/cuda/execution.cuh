@@ -71,7 +71,9 @@ class Repeated {
       }
       device::check(cudaStreamEndCapture(stream, &captured), "capture a step");
       cudaGraphExec_t made{};
-      const cudaError_t status = cudaGraphInstantiate(&made, captured, 0);
+      // Kernels of the exchange keep the priority of their stream.
+      const cudaError_t status =
+          cudaGraphInstantiate(&made, captured, cudaGraphInstantiateFlagUseNodePriority);
       cudaGraphDestroy(captured);
       device::check(status, "instantiate the graph of a step");
       graph_ = device::GraphExec(made);
