@@ -96,7 +96,8 @@ class Engine {
   /// Advances whatever can advance; true if anything did.
   bool poll();
   /// The same; returns `done()`. Throws CommError as `await` does: if a peer is gone, or if nothing has moved
-  /// for the deadline, which counts from the first look that found nothing.
+  /// for the deadline. Of the time between two looks at most a second counts, because this rank may have
+  /// computed meanwhile.
   bool look(Call<bool()> done);
   /// Returns once `done()` is true. Between looks it calls `also()`, which returns whether it made progress.
   /// `elsewhere`: `also` looks at something that does not wake this rank, so it must be called often.
@@ -191,9 +192,9 @@ class Engine {
   Transfer blocking_;
   Observer observer_;
   Chore chore_;
-  transport::Any jury_ = port_.transport;  // the ranks that together find out whom everyone waits for
-  std::optional<Deadline> idle_;           // since the first `look` after which nothing has moved
-  double checked_ = 0;                     // seconds after which a `look` last checked whether peers are gone
+  transport::Any jury_ = port_.transport;    // the ranks that together find out whom everyone waits for
+  std::optional<Clock::time_point> looked_;  // the last `look`, if nothing has moved since
+  double waited_ = 0, checked_ = 0;          // seconds of such looks; after which peers were checked last
   bool failed_ = false;
   std::string reason_;
   int culprit_ = -1;  // of the failure; -1: unknown
@@ -291,6 +292,7 @@ CONVOY_FUNCTION void Engine::begin(int slot) {
   usable();
   Transfer& transfer = at(slot);
   if (!transfer.idle()) detail::refuse_second_begin(transfer.bucket());
+  looked_.reset();
   start(transfer);
   progress();
 }
@@ -359,7 +361,7 @@ CONVOY_FUNCTION bool Engine::progress() {
   } catch (const Error& error) {  // a transport that refuses
     give_up(CommError({name(), -1, "exchange", 0, 0, 0}, error.what()));
   }
-  if (moved) idle_.reset();
+  if (moved) looked_.reset();
   return moved;
 }
 
@@ -368,14 +370,15 @@ CONVOY_FUNCTION bool Engine::look(Call<bool()> done) {
   const bool moved = poll();
   if (done()) return true;
   if (moved) return false;
-  if (!idle_) {
-    idle_.emplace(options_.deadline);
-    checked_ = 0;
-  }
-  const double elapsed = idle_->elapsed();
-  if (elapsed - checked_ < between_checks) return false;
-  checked_ = elapsed;
-  return give_up_if_stuck(idle_->expired(), elapsed, done) && done();
+  const auto now = Clock::now();
+  if (looked_)
+    waited_ += std::min(Seconds(now - *looked_).count(), 1.0);
+  else
+    waited_ = checked_ = 0;
+  looked_ = now;
+  if (waited_ - checked_ < between_checks) return false;
+  checked_ = waited_;
+  return give_up_if_stuck(waited_ > options_.deadline.count(), waited_, done) && done();
 }
 
 CONVOY_FUNCTION bool Engine::give_up_if_stuck(bool late, double elapsed, Call<bool()> done) {

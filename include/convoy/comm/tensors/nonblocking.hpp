@@ -51,8 +51,8 @@ class Handle {
   ~Handle() { drop(); }
 
   /// Advances all operations as far as possible. Returns whether this one is over: its result is there, and
-  /// its span may be written again. Throws CommError as `wait` does; the deadline counts from the first call
-  /// that found nothing to advance.
+  /// its span may be written again. Throws CommError as `wait` does. Of the time between two calls at most a
+  /// second counts towards the deadline.
   bool done();
   /// Returns when the operation is over. Throws CommError, naming the culprit, if a peer is gone or nothing
   /// has moved for the deadline. Every operation of the exchange has then failed, and `wait` throws again.
