@@ -54,16 +54,6 @@ struct Folder {
 
 struct Killed {};
 
-/// Weights with names of published files.
-struct Published {
-  static constexpr void define(auto& g) {
-    auto x = g.flatten(g.input("image", image));
-    x = g.layer_norm(x, {.name = "embeddings.LayerNorm"});
-    x = g.linear(x, {.features = classes, .name = "h.0.attn.c_attn"});
-    g.loss(g.cross_entropy(x, g.label("label", classes)));
-  }
-};
-
 struct Run {
   int ranks = 2;
   std::int64_t killed_after = -1;  ///< steps; -1: never
@@ -545,61 +535,6 @@ TEST_CASE("ranks that each read the whole set resume at the next row in a world 
     CHECK(steps(path, from, 3) == 3);
     CHECK(steps(path, to, 0) == 7);
   }
-}
-
-TEST_CASE("weights are read under the names of published files") {
-  const Folder folder;
-  fs::create_directories(folder.path);
-  const fs::path file = folder.path / "published.safetensors";
-  Trainer<Published, optim::Sgd, comm::None, Reference<float>> trainer({.batch = 10});
-  io::SafetensorsWriter writer;
-  const auto size = static_cast<std::size_t>(Shape(image).size());
-  const std::vector<float> gamma(size, 3.0f), beta(size, 4.0f), weight(size * classes, 5.0f),
-      bias(classes, 6.0f), mask(4);
-  writer.add("embeddings.LayerNorm.gamma", Shape(static_cast<int>(size)), gamma);
-  writer.add("embeddings.LayerNorm.beta", Shape(static_cast<int>(size)), beta);
-  writer.add("h.0.attn.c_attn.weight", Shape(classes, static_cast<int>(size)), weight);
-  writer.add("h.0.attn.c_attn.bias", Shape(classes), bias);
-  writer.add("h.0.attn.bias", Shape(1, 1, 2, 2), mask);
-  writer.add("h.0.attn.masked_bias", Shape(1), std::span(mask).first(1));
-  writer.add("embeddings.position_ids", Shape(1, 4), mask);
-  writer.write(file);
-  CHECK(train::load_weights(trainer, file).loaded == 4);
-  CHECK(trainer.parameters()["embeddings.LayerNorm.weight"].values() == gamma);
-  CHECK(trainer.parameters()["embeddings.LayerNorm.bias"].values() == beta);
-}
-
-TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list of what did not match") {
-  const Folder folder;
-  fs::create_directories(folder.path);
-  const fs::path file = folder.path / "weights.safetensors";
-  using Alone = Trainer<Normed, optim::Adam, comm::None, Reference<float>>;
-  Alone trained({.batch = 10, .seed = 3});
-  trained.fit(training, {.log = nullptr});
-  train::save_weights(trained, file);
-  Alone fresh({.batch = 10, .seed = 4});
-  const auto report = train::load_weights(fresh, file);
-  CHECK(report.whole());
-  CHECK(report.loaded == 7);
-  CHECK(all_parameters(fresh) == all_parameters(trained));
-  CHECK(fresh.evaluate(testing).loss == trained.evaluate(testing).loss);
-
-  Trainer<Plain, optim::Sgd, comm::None, Reference<float>> other({.batch = 10});
-  const auto before = all_parameters(other);
-  CHECK_THROWS_WITH_AS(
-      train::load_weights(other, file),
-      (file.string() + ": the tensor 'conv2d.0.weight' has shape [4, 1, 3, 3], expected [6, 1, 3, 3]")
-          .c_str(),
-      CheckpointError);
-  CHECK(all_parameters(other) == before);
-  const auto part = train::load_weights(other, file, train::Match::partial);
-  CHECK(part.loaded == 1);  // the bias, which has as many classes
-  REQUIRE(part.of_other_shape.size() == 2);
-  CHECK(part.of_other_shape[0].name == "conv2d.0.weight");
-  CHECK(part.of_other_shape[1].name == "linear.0.weight");
-  CHECK(part.missing == std::vector<std::string>{"conv2d.0.bias", "conv2d.1.weight"});
-  CHECK(part.unexpected == std::vector<std::string>{"batch_norm.0.bias", "batch_norm.0.running_mean",
-                                                    "batch_norm.0.running_var", "batch_norm.0.weight"});
 }
 
 TEST_CASE("a fit whose results are late keeps what they report, and resumes with the same bits") {

@@ -21,7 +21,6 @@
 
 #if CONVOY_DEFINITIONS
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include <convoy/io/json.hpp>
@@ -161,11 +160,10 @@ struct InFile {
   }
 };
 
-/// Whether a tensor of a published file is a constant and no weight.
-inline bool is_constant(std::string_view name) {
-  constexpr std::string_view ends[] = {"num_batches_tracked", ".attn.bias", ".attn.masked_bias",
-                                       "position_ids"};
-  return std::any_of(std::begin(ends), std::end(ends), [&](auto end) { return name.ends_with(end); });
+/// Whether a tensor of a published file is a constant and no weight. A mask has `extents`, a bias only one.
+inline bool is_constant(std::string_view name, std::size_t extents) {
+  return name.ends_with("num_batches_tracked") || name.ends_with("position_ids") ||
+         name.ends_with(".attn.masked_bias") || (name.ends_with(".attn.bias") && extents > 1);
 }
 
 /// The name of a weight in files that were converted from TensorFlow; empty if it is the same.
@@ -190,7 +188,7 @@ inline std::vector<float> transpose(std::span<const float> from, int rows, int c
 CONVOY_FUNCTION WeightLoader::WeightLoader(const std::filesystem::path& path, const WeightsOptions& options)
     : file_(path), options_(options) {
   for (const auto& [name, tensor] : file_.tensors())
-    if (!detail::is_constant(name)) left_.insert(name);
+    if (!detail::is_constant(name, tensor.shape.size())) left_.insert(name);
 }
 
 CONVOY_FUNCTION void WeightLoader::tensor(std::string_view name, const Shape& shape,
