@@ -35,9 +35,9 @@ struct Concat {
       for (std::size_t i = 0; i < parts.size(); ++i) {
         g.real(parts[i]);
         if (i > 0 && axis >= 0) {
-          Shape same = parts[i].shape;
-          if (same.rank == first.shape.rank) same.extent[axis] = first.shape[axis];
-          if (parts[i].kind != first.kind || !(same == first.shape))
+          Shape expected = parts[i].shape;
+          if (expected.rank == first.shape.rank) expected.extent[axis] = first.shape[axis];
+          if (parts[i].kind != first.kind || !(expected == first.shape))
             g.report(G::template index<Concat>, does_not_join, first.shape, parts[i].shape);
           else
             node.shape.extent[axis] += parts[i].shape[axis];
