@@ -27,23 +27,15 @@ foreach(compiler IN LISTS compilers)
   set_tests_properties(headers.${compiler}.std PROPERTIES TIMEOUT 120 LABELS headers FIXTURES_SETUP std_of_${compiler})
 endforeach()
 
-# Headers alone: one test for each room.
+# Headers alone.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${public_include} ${public_include}/*.hpp)
 set(available "")
 foreach(header IN LISTS headers)
   convoy_component_of(${header} component)
   if(NOT component OR convoy_${component}_FOUND)
     list(APPEND available ${header})
-    if(header MATCHES "^convoy/([a-z_]+)/")
-      set(room ${CMAKE_MATCH_1})
-    else()
-      set(room convoy)
-    endif()
-    list(APPEND rooms ${room})
-    list(APPEND headers_of_${room} ${header})
   endif()
 endforeach()
-list(REMOVE_DUPLICATES rooms)
 # Writes a file with the include folders and definitions of convoy and the given components, one flag a line, for any compiler.
 # The flags in `before` come first.
 function(write_flags file)
@@ -75,11 +67,14 @@ write_flags(${CMAKE_CURRENT_BINARY_DIR}/headers.flags ${host_components})
 list(GET compilers -1 faster)
 set(reader ${compiler_of_${faster}} ${std_of_${faster}})
 set(std std_of_${faster})
-foreach(room IN LISTS rooms)
-  add_test(NAME headers.${room} COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check.sh ${reader}
-                                        ${CMAKE_CURRENT_BINARY_DIR}/headers.flags ${headers_of_${room}})
-  set_tests_properties(headers.${room} PROPERTIES TIMEOUT 600 LABELS headers FIXTURES_REQUIRED ${std})
-endforeach()
+# Headers that many others include.
+set(bases "convoy/graph/plan.hpp convoy/comm/engine/agree.hpp")
+if(convoy_host_FOUND)
+  string(APPEND bases " convoy/exec/host/program.hpp")
+endif()
+add_test(NAME headers.host COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check.sh ${reader} ${CMAKE_CURRENT_BINARY_DIR}/headers.flags
+                                   "${bases}" ${available})
+set_tests_properties(headers.host PROPERTIES TIMEOUT 600 LABELS headers FIXTURES_REQUIRED ${std})
 
 # The programs that guides show in pieces.
 if(convoy_host_FOUND AND convoy_mpi_FOUND)
@@ -132,8 +127,12 @@ if(cuda_available)
   set(before "-I${CMAKE_CURRENT_SOURCE_DIR}/emulation\n")
   write_flags(${CMAKE_CURRENT_BINARY_DIR}/emulated.flags ${host_components} ${cuda_components})
   set(before "")
+  set(bases "convoy/memory/launch.cuh convoy/memory/vector.cuh")
+  if(convoy_cuda_FOUND)
+    string(APPEND bases " convoy/exec/cuda/program.cuh")
+  endif()
   add_test(NAME headers.cuda COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/check.sh ${reader}
-                                     ${CMAKE_CURRENT_BINARY_DIR}/emulated.flags ${cuda_available})
+                                     ${CMAKE_CURRENT_BINARY_DIR}/emulated.flags "${bases}" ${cuda_available})
   set_tests_properties(headers.cuda PROPERTIES TIMEOUT 600 LABELS "headers;cuda" FIXTURES_REQUIRED ${std})
 endif()
 if(CMAKE_CUDA_COMPILER)
@@ -250,7 +249,24 @@ add_consumer(option_misspelt PROJECT add_subdirectory OPTIONS -DCONVOY_HOST=YES
              SAYS "CONVOY_HOST is 'YES'.*it must be AUTO, ON or OFF")
 add_consumer(wrong_version PROJECT find_package OPTIONS -DVERSION=99.0 SAYS "requested[ \n]+version \"?99.0")
 
-# Programs that must not compile, each with one sentence. A program with CUDA has a line `// EMULATES`, as tests do.
+# Programs that must not compile, each with one sentence. A program with CUDA has a line `// EMULATES`, as tests do. Each is compiled
+# on top of precompiled headers: those of the graph, or of trainers.
+set(before_graph convoy/graph/plan.hpp)
+set(before_trainers convoy/comm/policy/all_reduce.hpp convoy/comm/policy/none.hpp convoy/data/digits.hpp
+                    convoy/exec/reference/reference.hpp convoy/models/resnet.hpp convoy/train/plan_trainer.hpp
+                    convoy/train/trainer.hpp)
+foreach(compiler IN LISTS compilers)
+  foreach(what graph trainers)
+    list(TRANSFORM before_${what} REPLACE "(.+)" "#include <\\1>\n" OUTPUT_VARIABLE lines)
+    list(JOIN lines "" lines)
+    file(CONFIGURE OUTPUT ${compiler}/${what}.hpp CONTENT "#include \"std.hpp\"\n${lines}" @ONLY)
+    add_test(NAME compile_fail.${compiler}.${what}.precompiled
+             COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/headers/precompile.sh ${compiler_of_${compiler}}
+                     ${CMAKE_CURRENT_BINARY_DIR}/${compiler}/${what}.hpp -std=c++20 -I${public_include})
+    set_tests_properties(compile_fail.${compiler}.${what}.precompiled PROPERTIES
+      TIMEOUT 120 LABELS compile_fail FIXTURES_SETUP ${what}_of_${compiler} FIXTURES_REQUIRED std_of_${compiler})
+  endforeach()
+endforeach()
 file(GLOB wrong CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/*.cpp)
 foreach(compiler IN LISTS compilers)
   foreach(source IN LISTS wrong)
@@ -260,7 +276,13 @@ foreach(compiler IN LISTS compilers)
       message(STATUS "convoy: compile_fail.${compiler}.${what} is not run: it needs the headers of ${emulation_MISSING}")
       continue()
     endif()
-    set(flags -include ${std_of_${compiler}})
+    file(STRINGS ${source} exchanges REGEX "^#include <convoy/(comm|train)/")
+    if(exchanges)
+      set(before trainers)
+    else()
+      set(before graph)
+    endif()
+    set(flags -include ${CMAKE_CURRENT_BINARY_DIR}/${compiler}/${before}.hpp)
     if(emulation)
       list(APPEND flags -I${CMAKE_CURRENT_SOURCE_DIR}/emulation)
       list(TRANSFORM emulation PREPEND -isystem OUTPUT_VARIABLE folders)
@@ -269,7 +291,7 @@ foreach(compiler IN LISTS compilers)
     add_test(NAME compile_fail.${compiler}.${what} COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/check.sh ${compiler_of_${compiler}}
                                                         ${source} ${public_include} ${flags})
     set_tests_properties(compile_fail.${compiler}.${what} PROPERTIES TIMEOUT 120 LABELS compile_fail
-                                                                  FIXTURES_REQUIRED std_of_${compiler})
+                                                                  FIXTURES_REQUIRED ${before}_of_${compiler})
   endforeach()
 endforeach()
 

@@ -1,21 +1,34 @@
 #!/bin/sh
-# check.sh COMPILER STD FLAGS_FILE HEADER...: each header compiles alone and without a warning, after the standard library, which
-# std.sh has precompiled and checked. A header that another one includes first, apart from that library, is tested there: it is skipped.
-compiler=$1 std=$2 flags=$3
-shift 3
+# check.sh COMPILER STD FLAGS_FILE BASES HEADER...: each header compiles alone and without a warning, after the standard library, which
+# std.sh has checked. BASES are headers that many others include, separated by spaces: each is precompiled once.
+compiler=$1 std=$2 flags=$3 bases=$4
+shift 4
+here=$(cd "$(dirname "$0")" && pwd)
 include=$(sed -n 's/^-I//p' "$flags" | tail -1)
-of_std=$(sed 's/#include <\(.*\)>/\1/' "$std")
-covered=$(for header in "$@"; do
-  sed -n 's/^#include <\(.*\)>.*/\1/p' "$include/$header" | grep -vxF "$of_std" | head -1
-done)
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+warnings="-Wall -Wextra -Wpedantic -Wshadow -Werror"
+precompiled() { echo "$scratch/$(echo "$1" | tr / _)"; }
+
 failed=0
-for header in "$@"; do
-  if echo "$covered" | grep -qxF "$header"; then continue; fi
-  if ! echo "#include <$header>" |
-    "$compiler" -fsyntax-only -x c++ "@$flags" -include "$std" -Wall -Wextra -Wpedantic -Wshadow -Werror -; then
-    echo "<$header> does not compile alone" >&2
+for base in $bases; do
+  { cat "$std"; echo "#include <$base>"; } >"$(precompiled "$base")"
+  sh "$here/precompile.sh" "$compiler" "$(precompiled "$base")" "@$flags" $warnings || {
+    echo "<$base> does not compile alone" >&2
+    exit 1
+  }
+done
+(cd "$include" && find convoy -name '*.hpp' -o -name '*.cuh' | xargs awk -f "$here/chains.awk" -v bases="$bases" -v tested="$*") \
+  >"$scratch/chains" || exit 1
+tested=$(echo "$bases" | wc -w)
+while read -r base headers; do
+  if [ "$base" = - ]; then before=$std; else before=$(precompiled "$base"); fi
+  tested=$((tested + $(echo "$headers" | wc -w)))
+  if ! printf '#include <%s>\n' $headers | "$compiler" -fsyntax-only -x c++ "@$flags" -include "$before" $warnings -; then
+    echo "one of these does not compile alone: $headers" >&2
     failed=$((failed + 1))
   fi
-done
-[ $failed -eq 0 ] || { echo "$failed of $# headers do not compile alone" >&2; exit 1; }
-echo "$# headers compile alone"
+done <"$scratch/chains"
+[ $failed -eq 0 ] || exit 1
+[ "$tested" -ge $# ] || { echo "only $tested of $# headers were compiled" >&2; exit 1; }
+echo "$# headers compile alone, from $(wc -l <"$scratch/chains") sources"

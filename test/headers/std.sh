@@ -5,4 +5,4 @@ set -eu
 here=$(dirname "$0")
 find "$3" -name '*.hpp' -o -name '*.cuh' | sort | xargs awk -f "$here/std.awk" "$here/std.txt"
 awk '$1 != "#" { print "#include <" $1 ">" }' "$here/std.txt" | sort -u >"$2"
-"$1" -std=c++20 -x c++-header "$2" -o "$2.gch"
+sh "$here/precompile.sh" "$1" "$2" -std=c++20
