@@ -19,8 +19,8 @@ enum : unsigned {
   punctuation = 8,  ///< categories P
   separator = 16,   ///< categories Z
   control = 32,     ///< categories Cc and Cf
-  cased = 64,       ///< property Cased
-  ignorable = 128,  ///< property Case_Ignorable, where not Cased
+  cased = 64,       ///< property Cased, where not Case_Ignorable
+  ignorable = 128,  ///< property Case_Ignorable
 };
 
 /// The flags of a code point; 0 if it is unassigned.
