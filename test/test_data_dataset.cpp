@@ -27,6 +27,18 @@ struct ReadChangesIt {
   std::span<const data::Field> fields() const { return {}; }
   void read(std::size_t, data::Sample) {}
 };
+// A list of fields that is gone once it is returned.
+struct FieldsByValue {
+  std::size_t size() const { return 0; }
+  std::vector<data::Field> fields() const { return {}; }
+  void read(std::size_t, data::Sample) const {}
+};
+struct FieldsByReference {
+  std::vector<data::Field> list;
+  std::size_t size() const { return 0; }
+  const std::vector<data::Field>& fields() const { return list; }
+  void read(std::size_t, data::Sample) const {}
+};
 // `read` may take its sample by value or by reference.
 struct ReadsByReference {
   std::vector<data::Field> list{{"x", DType::i32, {}}};
@@ -35,6 +47,7 @@ struct ReadsByReference {
   void read(std::size_t i, data::Sample& out) const { out.as<i32>(0)[0] = static_cast<i32>(10 * i); }
 };
 static_assert(!data::Dataset<NoSize> && !data::Dataset<NoFields> && !data::Dataset<ReadChangesIt>);
+static_assert(!data::Dataset<FieldsByValue> && data::Dataset<FieldsByReference>);
 static_assert(data::Dataset<data::Synthetic> && data::require_dataset<data::Synthetic>());
 static_assert(data::Field{"image", DType::bf16, {3, 4, 5}}.bytes() == 120);
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory_resource>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <convoy/core/dtype.hpp>
@@ -154,9 +155,14 @@ template <class D>
 concept HasSize = requires(const D& d) {
   { d.size() } -> std::convertible_to<std::size_t>;
 };
+// A container that is returned by value is gone before its span is used.
+template <class List>
+concept Outlives =
+    std::is_lvalue_reference_v<List> || std::ranges::enable_borrowed_range<std::remove_cv_t<List>>;
 template <class D>
 concept HasFields = requires(const D& d) {
   { d.fields() } -> std::convertible_to<std::span<const Field>>;
+  requires Outlives<decltype(d.fields())>;
 };
 template <class D>
 concept HasRead = requires(const D& d, std::size_t index, Sample out) {
@@ -170,7 +176,9 @@ concept HasFill = requires(const D& d, const Rows& rows) {
 
 /// A data set:
 ///   - `size()`: the number of samples;
-///   - `fields()`: what one sample consists of, the same for all, convertible to `std::span<const Field>`;
+///   - `fields()`: what one sample consists of, the same for all, as a `std::span<const Field>` or a
+///   reference
+///     to a container of fields, which lives as long as the set;
 ///   - `read(index, out) const`: writes sample `index` to `out`; or
 ///   - `fill(rows) const`: writes several samples at once. Random ones may depend on the seed, the epoch and
 ///     the position in the epoch's order, and on nothing else that changes.
