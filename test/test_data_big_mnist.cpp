@@ -4,6 +4,7 @@
 // computation in double precision.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -204,6 +205,14 @@ TEST_CASE("big mnist: nothing is allocated for a batch") {
   CHECK(allocations == before);
 }
 
+TEST_CASE("big mnist: more images than can be counted are refused") {
+  constexpr int most = std::numeric_limits<int>::max();
+  CHECK(BigMnist(images(), {.copies = most, .repeats = 1}).size() == 20 * (std::size_t{1} << 31));
+  CHECK(contains(sentence<ConfigError>([] { BigMnist(images(), {.copies = most, .repeats = most}); }),
+                 "bigMNIST of 20 images with 2147483647 copies each, 2147483647 times over, has more than "
+                 "2^62 images"));
+}
+
 TEST_CASE("big mnist: what is refused") {
   const auto refused = [](const data::BigMnistOptions& options) {
     return sentence<ConfigError>([&] { BigMnist(images(), options); });
@@ -215,6 +224,14 @@ TEST_CASE("big mnist: what is refused") {
   CHECK(contains(refused({.smallest = 1.5f}), "scale by 1.5 to 1.2"));
   CHECK(contains(refused({.elastic = -2}), "alpha -2"));
   CHECK(contains(refused({.smoothness = 7}), "sigma of 7"));
+  // These would lead to points that are not numbers.
+  constexpr float infinite = std::numeric_limits<float>::infinity();
+  CHECK(contains(refused({.rotation = infinite}), "rotate by inf degrees (0 to 1e6)"));
+  CHECK(contains(refused({.translation = infinite}), "move by inf (0 to 1e6)"));
+  CHECK(contains(refused({.smallest = 1e-38f}), "scale by 1e-38 to 1.2 (1e-6 to 1e6"));
+  CHECK(contains(refused({.largest = infinite}), "to inf (1e-6 to 1e6"));
+  CHECK(contains(refused({.elastic = infinite}), "alpha inf (0 to 1e6)"));
+  CHECK(contains(refused({.smoothness = 1e-30f}), "sigma of 1e-30 (1e-6 to 6)"));
   const std::shared_ptr<u8[]> none(new u8[4]());
   CHECK(contains(sentence<ConfigError>([&] {
                    BigMnist(data::ImageSet(none, none, 1, Image{1, 2, 2}, 10));

@@ -100,13 +100,22 @@ CONVOY_FUNCTION BigMnist::BigMnist(ImageSet images, const BigMnistOptions& optio
   if (o.copies < 0 || o.repeats < 1)
     fail<ConfigError>("data: bigMNIST needs copies of at least 0 and repeats of at least 1, not ", o.copies,
                       " and ", o.repeats);
-  if (!(o.rotation >= 0 && o.translation >= 0 && o.smallest > 0 && o.largest >= o.smallest &&
-        o.elastic >= 0 && o.smoothness > 0 && o.smoothness <= 6))
-    fail<ConfigError>("data: bigMNIST cannot rotate by ", o.rotation, " degrees (at least 0), move by ",
-                      o.translation, " (at least 0), scale by ", o.smallest, " to ", o.largest,
-                      " (above 0, in ascending order) or deform by alpha ", o.elastic,
-                      " (at least 0) with a sigma of ", o.smoothness, " (above 0, at most 6)");
-  size_ = images_.size() * static_cast<std::size_t>(o.copies + 1) * static_cast<std::size_t>(o.repeats);
+  // Beyond these limits, points of the inverse map could be infinite or not a number.
+  constexpr float most = 1e6f;
+  if (!(o.rotation >= 0 && o.rotation <= most && o.translation >= 0 && o.translation <= most &&
+        o.smallest >= 1 / most && o.largest >= o.smallest && o.largest <= most && o.elastic >= 0 &&
+        o.elastic <= most && o.smoothness >= 1 / most && o.smoothness <= 6))
+    fail<ConfigError>("data: bigMNIST cannot rotate by ", o.rotation, " degrees (0 to 1e6), move by ",
+                      o.translation, " (0 to 1e6), scale by ", o.smallest, " to ", o.largest,
+                      " (1e-6 to 1e6, in ascending order) or deform by alpha ", o.elastic,
+                      " (0 to 1e6) with a sigma of ", o.smoothness, " (1e-6 to 6)");
+  const std::size_t copies = static_cast<std::size_t>(o.copies) + 1;
+  const auto repeats = static_cast<std::size_t>(o.repeats);
+  constexpr std::size_t limit = std::size_t{1} << 62;
+  if (images_.size() > limit / copies / repeats)
+    fail<ConfigError>("data: bigMNIST of ", images_.size(), " images with ", o.copies, " copies each, ",
+                      o.repeats, " times over, has more than 2^62 images");
+  size_ = images_.size() * copies * repeats;
 
   auto tables = std::make_shared<Tables>();
   // Taps beyond a border are reflected into the image.
@@ -308,7 +317,7 @@ CONVOY_FUNCTION void BigMnist::fill(const Rows& rows) const {
     const std::size_t index = rows.index(r);
     if (index >= size_) fail<DataError>("data: image ", index, " was asked for, but bigMNIST holds ", size_);
     const std::size_t image = index % images_.size();
-    if (index / images_.size() % static_cast<std::size_t>(options_.copies + 1) == 0) {
+    if (index / images_.size() % (static_cast<std::size_t>(options_.copies) + 1) == 0) {
       images_.read(image, rows[r]);
       continue;
     }
