@@ -100,6 +100,10 @@ TEST_CASE("what is no profile is refused with the byte") {
         std::string::npos);
   CHECK(refusal(changed(one, "\"shape\"", "\"form\"")).find("an operation has a member 'form'") !=
         std::string::npos);
+  // Whatever the names, the error stays on one line.
+  CHECK(refusal("{\"a\\nb\": 1}") == "file: at byte 8 a profile has a member 'a\\u000ab'");
+  CHECK(refusal(changed(one, "\"shape\"", "\"a\\nb\"")).find("an operation has a member 'a\\u000ab'") !=
+        std::string::npos);
   // Every truncated text is refused.
   const std::string whole(one);
   for (std::size_t size = 0; size < whole.size(); ++size) {

@@ -4,13 +4,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <convoy/core/compiled.hpp>
 #include <convoy/io/error.hpp>
 
 #if CONVOY_DEFINITIONS
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <system_error>
@@ -69,6 +72,20 @@ class JsonReader {
   std::string_view text_, file_;
   std::uint64_t offset_;
   std::size_t at_ = 0;
+};
+
+/// The members of one object read so far; each must be there exactly once.
+class JsonMembers {
+ public:
+  explicit JsonMembers(const JsonReader& json) : json_(&json) {}
+  /// Throws CheckpointError if there was a member of that name already.
+  void take(const std::string& name);
+  /// Throws CheckpointError unless all these members were there; `object` names the object in the error.
+  void expect(std::string_view object, std::initializer_list<std::string_view> names) const;
+
+ private:
+  const JsonReader* json_;
+  std::vector<std::string> taken_;
 };
 
 /// Appends a text as a quoted JSON string.
@@ -233,6 +250,19 @@ CONVOY_FUNCTION std::string JsonReader::text() {
     else
       out += c;
   }
+}
+
+CONVOY_FUNCTION void JsonMembers::take(const std::string& name) {
+  if (std::find(taken_.begin(), taken_.end(), name) != taken_.end())
+    json_->fail_here(concat("the member ", cited(name), " is there twice"));
+  taken_.push_back(name);
+}
+
+CONVOY_FUNCTION void JsonMembers::expect(std::string_view object,
+                                         std::initializer_list<std::string_view> names) const {
+  for (const std::string_view name : names)
+    if (std::find(taken_.begin(), taken_.end(), name) == taken_.end())
+      json_->fail_here(concat("ends ", object, " without a member ", cited(name)));
 }
 
 CONVOY_FUNCTION void append_quoted(std::string& out, std::string_view text) {

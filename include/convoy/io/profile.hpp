@@ -11,11 +11,8 @@
 #include <convoy/io/error.hpp>
 
 #if CONVOY_DEFINITIONS
-#include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
-#include <vector>
 
 #include <convoy/core/file.hpp>
 #include <convoy/io/json.hpp>
@@ -42,26 +39,6 @@ graph::Profile read_profile(const std::filesystem::path& path, const Plan& plan)
 
 namespace detail {
 
-/// The members of one object read so far; each must be there exactly once.
-class Members {
- public:
-  explicit Members(const JsonReader& json) : json_(&json) {}
-  void take(const std::string& name) {
-    if (std::find(taken_.begin(), taken_.end(), name) != taken_.end())
-      json_->fail_here(concat("the member '", name, "' is there twice"));
-    taken_.push_back(name);
-  }
-  void expect(std::string_view object, std::initializer_list<std::string_view> names) const {
-    for (const std::string_view name : names)
-      if (std::find(taken_.begin(), taken_.end(), name) == taken_.end())
-        json_->fail_here(concat("ends ", object, " without a member '", name, "'"));
-  }
-
- private:
-  const JsonReader* json_;
-  std::vector<std::string> taken_;
-};
-
 inline double read_seconds(JsonReader& json) {
   const double seconds = json.real();
   if (!graph::is_time(seconds)) json.fail_here(concat(seconds, " seconds is not a time from 0 to 1e9"));
@@ -70,7 +47,7 @@ inline double read_seconds(JsonReader& json) {
 
 inline graph::OperationTime read_operation(JsonReader& json) {
   graph::OperationTime time;
-  Members members(json);
+  JsonMembers members(json);
   json.object([&](const std::string& key) {
     members.take(key);
     if (key == "name")
@@ -84,7 +61,7 @@ inline graph::OperationTime read_operation(JsonReader& json) {
     else if (key == "backward")
       time.backward = read_seconds(json);
     else
-      json.fail_here(concat("an operation has a member '", key, "'"));
+      json.fail_here(concat("an operation has a member ", cited(key)));
   });
   members.expect("an operation", {"name", "operation", "shape", "forward", "backward"});
   return time;
@@ -133,7 +110,7 @@ CONVOY_FUNCTION std::string profile_text(const graph::Profile& profile) {
 CONVOY_FUNCTION graph::Profile parse_profile(std::string_view text, std::string_view file) {
   graph::Profile profile;
   JsonReader json(text, file, 0);
-  detail::Members members(json);
+  JsonMembers members(json);
   json.object([&](const std::string& key) {
     members.take(key);
     if (key == "machine") {
@@ -154,7 +131,7 @@ CONVOY_FUNCTION graph::Profile parse_profile(std::string_view text, std::string_
     } else if (key == "operations") {
       json.array([&] { profile.operations.push_back(detail::read_operation(json)); });
     } else {
-      json.fail_here(concat("a profile has a member '", key, "'"));
+      json.fail_here(concat("a profile has a member ", cited(key)));
     }
   });
   members.expect("a profile", {"machine", "exec", "precision", "model", "rows", "update", "operations"});
