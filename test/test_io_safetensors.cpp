@@ -127,6 +127,18 @@ TEST_CASE("each size in a header is held against the file") {
                                    data));
   };
   CHECK(one("F33", "[2]", "[0,8]") == ": the tensor 'a' is of type 'F33', which is none of the format's");
+  // All types of the format have their sizes, although only some can be read as f32.
+  for (const char* type : {"BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
+    CHECK(one(type, "[8]", "[0,8]") == "");
+  for (const char* type : {"I16", "U16", "F16", "BF16"}) CHECK(one(type, "[4]", "[0,8]") == "");
+  for (const char* type : {"I32", "U32", "F32"}) CHECK(one(type, "[2]", "[0,8]") == "");
+  for (const char* type : {"C64", "F64", "I64", "U64"}) CHECK(one(type, "[1]", "[0,8]") == "");
+  CHECK(one("F4", "[16]", "[0,8]") == "");
+  CHECK(one("F4", "[15]", "[0,8]") == ": the tensor 'a' has 8 bytes, not those of F4 and shape [15]");
+  CHECK(refusal(folder, made_of(R"({"a":{"dtype":"F6_E3M2","shape":[8],"data_offsets":[0,6]}})", "123456")) ==
+        "");
+  CHECK(refusal(folder, made_of(R"({"a":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}})", "123")) ==
+        "");
   CHECK(one("F32", "[3]", "[0,8]") == ": the tensor 'a' has 8 bytes, not those of F32 and shape [3]");
   CHECK(one("F32", "[2147483647,2147483647,2147483647]", "[0,8]") ==
         ": the tensor 'a' is too large with shape [2147483647, 2147483647, 2147483647]");

@@ -12,8 +12,9 @@ namespace {
 
 // Whether a tensor is of floats and its shape fits one of convoy's.
 bool readable(const io::Safetensors::Tensor& tensor) {
-  return tensor.dtype[0] != 'I' && tensor.dtype[0] != 'U' && tensor.dtype != "BOOL" &&
-         tensor.dtype != "F8_E4M3" && tensor.shape.size() <= std::size(Shape{}.extent);
+  const std::string& type = tensor.dtype;
+  return (type == "F64" || type == "F32" || type == "F16" || type == "BF16") &&
+         tensor.shape.size() <= std::size(Shape{}.extent);
 }
 
 Shape shape_of(const io::Safetensors::Tensor& tensor) {

@@ -118,21 +118,12 @@ static_assert(
     std::endian::native == std::endian::little,
     "convoy: safetensors are read and written on processors that store the least significant byte first");
 
-inline constexpr std::array<std::pair<std::string_view, std::size_t>, 14> element_bytes = {{
-    {"F64", 8},
-    {"F32", 4},
-    {"F16", 2},
-    {"BF16", 2},
-    {"I64", 8},
-    {"I32", 4},
-    {"I16", 2},
-    {"I8", 1},
-    {"U64", 8},
-    {"U32", 4},
-    {"U16", 2},
-    {"U8", 1},
-    {"BOOL", 1},
-    {"F8_E4M3", 1},
+/// The format's types, and the bits of an element.
+inline constexpr std::array<std::pair<std::string_view, std::int64_t>, 22> element_bits = {{
+    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+    {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+    {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64},
 }};
 
 /// As PyTorch prints it: [64, 3, 7, 7].
@@ -201,21 +192,22 @@ CONVOY_FUNCTION void Safetensors::read_header(std::string_view text, std::uint64
       else
         json.fail_here(concat("a tensor has a member ", cited(key)));
     });
-    const auto known = std::find_if(detail::element_bytes.begin(), detail::element_bytes.end(),
+    const auto known = std::find_if(detail::element_bits.begin(), detail::element_bits.end(),
                                     [&](const auto& entry) { return entry.first == tensor.dtype; });
-    if (known == detail::element_bytes.end())
+    if (known == detail::element_bits.end())
       refuse(name, concat("is of type ", cited(tensor.dtype), ", which is none of the format's"));
     if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes)
       refuse(name, concat("does not lie in the ", data_bytes, " bytes behind the header"));
     tensor.begin = offsets[0];
     tensor.end = offsets[1];
     for (const std::int64_t extent : tensor.shape) {
-      if (extent > 0 && tensor.elements > std::numeric_limits<std::int64_t>::max() / 8 / extent)
+      if (extent > 0 && tensor.elements > std::numeric_limits<std::int64_t>::max() / 64 / extent)
         refuse(name, concat("is too large with shape ", detail::text_of(tensor.shape)));
       tensor.elements *= extent;
     }
     const std::uint64_t bytes = tensor.end - tensor.begin;
-    if (bytes != static_cast<std::uint64_t>(tensor.elements) * known->second)
+    const auto bits = static_cast<std::uint64_t>(tensor.elements * known->second);
+    if (bits % 8 != 0 || bytes != bits / 8)
       refuse(name, concat("has ", bytes, " bytes, not those of ", tensor.dtype, " and shape ",
                           detail::text_of(tensor.shape)));
     if (!tensors_.emplace(name, std::move(tensor)).second) refuse(name, "is there twice");
