@@ -153,6 +153,10 @@ TEST_CASE("each size in a header is held against the file") {
                                 data)) == ": the tensor 'a' is there twice");
   CHECK(refusal(folder, made_of(R"({"a\nb'":{"dtype":"U\t8","shape":[4],"data_offsets":[0,4]}})", "")) ==
         ": the tensor 'a\\u000ab'' is of type 'U\\u00098', which is none of the format's");
+  CHECK(refusal(folder, made_of(R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", "1234")) ==
+        ": at byte 49 ends a tensor without a member 'shape'");
+  CHECK(refusal(folder, made_of(R"({"a":{"dtype":"F32","shape":[2],"shape":[1],"data_offsets":[0,8]}})",
+                                data)) == ": at byte 48 the member 'shape' is there twice");
   CHECK(refusal(folder, made_of("{} x", "")) == ": at byte 11 more follows than one JSON object");
   CHECK(refusal(folder, made_of(R"({"a\ud800":1})", "")).find("half a pair of UTF-16 is missing") !=
         std::string::npos);

@@ -178,7 +178,9 @@ CONVOY_FUNCTION void Safetensors::read_header(std::string_view text, std::uint64
     }
     Tensor tensor;
     std::vector<std::uint64_t> offsets;
+    JsonMembers members(json);
     json.object([&](const std::string& key) {
+      members.take(key);
       if (key == "dtype")
         tensor.dtype = json.text();
       else if (key == "shape")
@@ -192,6 +194,7 @@ CONVOY_FUNCTION void Safetensors::read_header(std::string_view text, std::uint64
       else
         json.fail_here(concat("a tensor has a member ", cited(key)));
     });
+    members.expect("a tensor", {"dtype", "shape", "data_offsets"});
     const auto known = std::find_if(detail::element_bits.begin(), detail::element_bits.end(),
                                     [&](const auto& entry) { return entry.first == tensor.dtype; });
     if (known == detail::element_bits.end())
