@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include "data_files.hpp"
 #include <convoy/data/loader.hpp>
@@ -137,6 +138,9 @@ TEST_CASE("tokens: files that are refused") {
   std::vector<i32> ids(4);
   CHECK(contains(sentence<data::DataError>([&] { file.read(1, ids); }),
                  "large has id 10 at byte 4, expected one below 10"));
+  REQUIRE(mkfifo((folder.path / "pipe").c_str(), 0600) == 0);
+  CHECK(contains(sentence<data::DataError>([&] { data::TokenFile(folder.path / "pipe", 10); }),
+                 "pipe is not a regular file"));
   const data::TokenFile wide(folder.write("wide", {1, 0, 0, 0, 0, 0, 0, 255}), 10, TokenWidth::bits32);
   CHECK(contains(sentence<data::DataError>([&] { wide.read(0, std::span(ids).first(2)); }),
                  "has id 4278190080 at byte 4"));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <convoy/io/json.hpp>
@@ -161,6 +162,11 @@ TEST_CASE("each size in a header is held against the file") {
   CHECK(refusal(folder, made_of(R"({"a\ud800":1})", "")).find("half a pair of UTF-16 is missing") !=
         std::string::npos);
   CHECK_THROWS_AS(io::Safetensors(folder.path / "none"), CheckpointError);
+  // What is not a regular file is not waited for.
+  REQUIRE(mkfifo((folder.path / "pipe").c_str(), 0600) == 0);
+  CHECK_THROWS_WITH_AS(io::Safetensors(folder.path / "pipe"),
+                       ((folder.path / "pipe").string() + " cannot be read: Operation not supported").c_str(),
+                       CheckpointError);
 }
 
 TEST_CASE("whatever byte of a header is damaged, the file is refused or its tensors lie within it") {

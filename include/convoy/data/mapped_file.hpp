@@ -55,7 +55,8 @@ CONVOY_FUNCTION MappedFile::MappedFile(const std::filesystem::path& path) : path
   const auto refuse = [&] {
     fail<DataError>("data: ", path_, " cannot be read: ", std::generic_category().message(errno));
   };
-  const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
+  // Without O_NONBLOCK, a pipe would be waited for until it has a writer.
+  const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat status {};
   if (file.number < 0 || ::fstat(file.number, &status) != 0) refuse();
   if (!S_ISREG(status.st_mode)) fail<DataError>("data: ", path_, " is not a regular file");

@@ -149,12 +149,13 @@ CONVOY_FUNCTION void Safetensors::read_bytes(std::uint64_t from, void* to, std::
                         errno != 0 ? ": " : "", errno != 0 ? std::strerror(errno) : "");
 }
 
-CONVOY_FUNCTION Safetensors::Safetensors(const std::filesystem::path& path)
-    : path_(path), file_(std::fopen(path.c_str(), "rb")) {
-  if (file_ == nullptr) fail<CheckpointError>(path_.string(), " cannot be read: ", std::strerror(errno));
+CONVOY_FUNCTION Safetensors::Safetensors(const std::filesystem::path& path) : path_(path) {
+  // Only a regular file has a size. A pipe must not be opened, because that waits until it has a writer.
   std::error_code error;
   const std::uint64_t size = std::filesystem::file_size(path, error);
   if (error) fail<CheckpointError>(path_.string(), " cannot be read: ", error.message());
+  file_.reset(std::fopen(path.c_str(), "rb"));
+  if (file_ == nullptr) fail<CheckpointError>(path_.string(), " cannot be read: ", std::strerror(errno));
   if (size < 8)
     fail<CheckpointError>(path_.string(), " has ", size, " bytes, too few for a safetensors header");
   std::uint64_t header = 0;
