@@ -2,6 +2,7 @@
 // Loaders with several reading threads: the same batches in the same order as with one thread, however long
 // each read takes; exceptions in that order too.
 #include <chrono>
+#include <fstream>
 #include <future>
 #include <latch>
 #include <string>
@@ -9,8 +10,11 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "data_files.hpp"
+#include "sanitized.hpp"
 #include <convoy/core/hash.hpp>
 #include <convoy/data/data.hpp>
 
@@ -124,4 +128,21 @@ TEST_CASE("an exception comes out behind the batches before it, whichever reader
     CHECK(sentence<data::DataError>([&] { loader.next(); }) == "sample 20 is broken");
   loader.start(0, 3);
   CHECK(loader.next()->as<i32>(0)[0] == 30);
+}
+
+TEST_CASE("threads that the system cannot start are an error") {
+  if (sanitized) return;  // a sanitizer reserves more address space than can be limited
+  // Room for the stacks of some threads, but not of all.
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit limited = before;
+  limited.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + (std::size_t{100} << 20);
+  const Uneven set;
+  REQUIRE(setrlimit(RLIMIT_AS, &limited) == 0);
+  const std::string error = sentence<Error>([&] { Loader loader(set, {.batch = 1, .readers = 100}); });
+  REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+  CHECK(data_files::contains(error, "data: a loader could start only "));
+  CHECK(data_files::contains(error, " of 100 reader threads: "));
 }

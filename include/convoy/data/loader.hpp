@@ -89,14 +89,15 @@ constexpr Permutation order_of(const BatchPlan& plan, std::uint64_t seed, std::i
 template <class D, bool valid = require_dataset<D>()>
 class Loader {
  public:
-  /// Throws ConfigError if the batch is not positive or larger than the set, or the shard is invalid.
+  /// Throws ConfigError if the batch is not positive or larger than the set, or the shard is invalid; Error
+  /// if the system cannot start the threads.
   Loader(const D& set, const LoaderOptions& options);
   Loader(const D&&, const LoaderOptions&) = delete;
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
   /// Stops reading ahead; waits for the pieces of batches being read.
-  ~Loader();
+  ~Loader() { stop(); }
 
   /// Steps in an epoch, the same on every rank.
   std::int64_t steps_per_epoch() const { return plan_.steps(); }
@@ -143,6 +144,8 @@ class Loader {
   /// Waits for the `i`-th batch after those handed out and returns it.
   const Batch* wait_for(std::unique_lock<std::mutex>& lock, int i);
 
+  /// Ends the threads.
+  void stop();
   /// A reading thread: claims and reads batches of the latest `start`, one at a time, while there are free
   /// slots.
   void run(Reader& reader);
@@ -189,12 +192,18 @@ Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
     slot.batch.fields = slot.samples.fields();
     slot.batch.columns = slot.samples.columns();
   }
-  for (int r = 0; r < readers; ++r)
-    threads_.emplace_back([this, reader = new_reader()]() mutable { run(reader); });
+  try {
+    for (int r = 0; r < readers; ++r)
+      threads_.emplace_back([this, reader = new_reader()]() mutable { run(reader); });
+  } catch (const std::exception& error) {
+    const std::size_t started = threads_.size();
+    stop();
+    fail("data: a loader could start only ", started, " of ", readers, " reader threads: ", error.what());
+  }
 }
 
 template <class D, bool valid>
-Loader<D, valid>::~Loader() {
+void Loader<D, valid>::stop() {
   {
     std::lock_guard lock(mutex_);
     quit_ = true;
