@@ -134,6 +134,10 @@ TEST_CASE("sst: words by frequency, then by their bytes") {
   CHECK(tokens({}) == "[PAD] [UNK] c d a b ");
   CHECK(tokens({.least = 2}) == "[PAD] [UNK] c d ");
   CHECK(tokens({.most = 5}) == "[PAD] [UNK] c d a ");
+  // Trees whose rare words were replaced already.
+  const auto replaced = data::words_of(data::parse_sst("(3 (2 [UNK]) (2 (2 [PAD]) (2 b)))", "here"));
+  CHECK(replaced.size() == 3);
+  CHECK((replaced.find("[PAD]") == 0 && replaced.find("[UNK]") == 1 && replaced.find("b") == 2));
   CHECK_THROWS_AS(data::words_of(trees, {.most = 1}), ConfigError);
 }
 

@@ -69,8 +69,8 @@ struct WordOptions {
   int most = 0;   ///< size of the vocabulary, which keeps the most frequent words; 0: no limit
 };
 
-/// The vocabulary of all sentences: `[PAD]` is 0, `[UNK]` is 1, then the words by decreasing frequency, words
-/// of the same frequency by their bytes. Throws ConfigError if `most` is neither 0 nor at least 2.
+/// The vocabulary of all sentences: `[PAD]` is 0, `[UNK]` is 1, then the other words by decreasing frequency,
+/// words of the same frequency by their bytes. Throws ConfigError if `most` is neither 0 nor at least 2.
 Vocabulary words_of(const SstTrees& trees, const WordOptions& options = {});
 
 struct SstOptions {
@@ -215,7 +215,8 @@ CONVOY_FUNCTION Vocabulary words_of(const SstTrees& trees, const WordOptions& op
   std::vector<std::pair<std::ptrdiff_t, std::string_view>> counts;
   for (auto word = words.begin(); word != words.end();) {
     const auto next = std::upper_bound(word, words.end(), *word);
-    if (next - word >= options.least) counts.emplace_back(next - word, *word);
+    if (next - word >= options.least && *word != "[PAD]" && *word != "[UNK]")
+      counts.emplace_back(next - word, *word);
     word = next;
   }
   std::stable_sort(counts.begin(), counts.end(), [](auto& a, auto& b) { return a.first > b.first; });
