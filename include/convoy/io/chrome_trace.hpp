@@ -8,7 +8,7 @@
 #include <convoy/core/compiled.hpp>
 
 #if CONVOY_DEFINITIONS
-#include <cstdio>
+#include <charconv>
 
 #include <convoy/core/error.hpp>
 #include <convoy/io/json.hpp>
@@ -60,10 +60,18 @@ CONVOY_FUNCTION void ChromeTrace::add(std::string_view name, int process, int tr
   begin_event();
   text_ += R"({"ph":"X","name":)";
   append_quoted(text_, name);
-  char numbers[160];
-  std::snprintf(numbers, sizeof numbers, R"(,"pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f})", process, track,
-                begin * 1e6, length * 1e6);
-  text_ += numbers;
+  // In microseconds, and with a decimal point whatever the process's locale is, as snprintf is not.
+  const auto microseconds = [&](double seconds) {
+    char digits[400];
+    text_.append(
+        digits,
+        std::to_chars(digits, digits + sizeof digits, seconds * 1e6, std::chars_format::fixed, 3).ptr);
+  };
+  text_ += concat(R"(,"pid":)", process, R"(,"tid":)", track, R"(,"ts":)");
+  microseconds(begin);
+  text_ += R"(,"dur":)";
+  microseconds(length);
+  text_ += '}';
 }
 #endif
 
