@@ -13,17 +13,22 @@ precompiled() { echo "$scratch/$(echo "$1" | tr / _)"; }
 failed=0
 for base in $bases; do
   { cat "$std"; echo "#include <$base>"; } >"$(precompiled "$base")"
+  # shellcheck disable=SC2086
   sh "$here/precompile.sh" "$compiler" "$(precompiled "$base")" "@$flags" $warnings || {
     echo "<$base> does not compile alone" >&2
     exit 1
   }
 done
-(cd "$include" && find convoy -name '*.hpp' -o -name '*.cuh' | xargs awk -f "$here/chains.awk" -v bases="$bases" -v tested="$*") \
-  >"$scratch/chains" || exit 1
+(
+  cd "$include" || exit
+  # shellcheck disable=SC2046
+  awk -f "$here/chains.awk" -v bases="$bases" -v tested="$*" $(find convoy -name '*.hpp' -o -name '*.cuh')
+) >"$scratch/chains" || exit 1
 tested=$(echo "$bases" | wc -w)
 while read -r base headers; do
   if [ "$base" = - ]; then before=$std; else before=$(precompiled "$base"); fi
   tested=$((tested + $(echo "$headers" | wc -w)))
+  # shellcheck disable=SC2086
   if ! printf '#include <%s>\n' $headers | "$compiler" -fsyntax-only -x c++ "@$flags" -include "$before" $warnings -; then
     echo "one of these does not compile alone: $headers" >&2
     failed=$((failed + 1))

@@ -176,9 +176,8 @@ concept HasFill = requires(const D& d, const Rows& rows) {
 
 /// A data set:
 ///   - `size()`: the number of samples;
-///   - `fields()`: what one sample consists of, the same for all, as a `std::span<const Field>` or a
-///   reference
-///     to a container of fields, which lives as long as the set;
+///   - `fields()`: what one sample consists of, the same for all, as a `std::span<const Field>` or as a
+///     reference to a container of fields, which lives as long as the set;
 ///   - `read(index, out) const`: writes sample `index` to `out`; or
 ///   - `fill(rows) const`: writes several samples at once. Random ones may depend on the seed, the epoch and
 ///     the position in the epoch's order, and on nothing else that changes.
