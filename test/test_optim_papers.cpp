@@ -200,6 +200,11 @@ TEST_CASE("decorators are rules, with the options, state and norms of the rules 
                        "optimizer ema(sgd): keep must be from 0 to 1, not 1.5", ConfigError);
   CHECK_THROWS_WITH_AS(optim::Optimizer<optim::Lars>({.trust = 0}),
                        "optimizer lars: the trust coefficient 0 is not positive", ConfigError);
+  CHECK_THROWS_WITH_AS(optim::Optimizer<Inner>({.rule = {.rule = {.trust = -1}}}),
+                       "optimizer lars: the trust coefficient -1 is not positive", ConfigError);
+  using Average = optim::Ema<optim::Lookahead<optim::Sgd>>;
+  CHECK_THROWS_WITH_AS(optim::Optimizer<Average>({.rule = {.every = 0}}),
+                       "optimizer lookahead(sgd): every must be at least 1, not 0", ConfigError);
 }
 
 TEST_CASE("a group changes the decay of a decorated rule") {

@@ -31,6 +31,11 @@ struct Decorator {
   static constexpr bool per_tensor_norms = WantsNorms<R>;
 
  protected:
+  /// The decorated rule's check of its own options.
+  static void check_rule(const typename R::Options& options) {
+    if constexpr (requires { R::check(options); }) R::check(options);
+  }
+
   /// The decorated rule's slot names and one more.
   static constexpr std::array<std::string_view, slots> names_with(std::string_view last) {
     std::array<std::string_view, slots> names{};

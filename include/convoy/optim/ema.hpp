@@ -38,6 +38,7 @@ struct Ema : detail::Decorator<R> {
   static constexpr auto slot_names = Base::names_with("ema");
 
   static void check(const Options& o) {
+    Base::check_rule(o.rule);
     if (!(o.keep >= 0 && o.keep <= 1))
       fail<ConfigError>("optimizer ", name, ": keep must be from 0 to 1, not ", o.keep);
   }

@@ -39,6 +39,7 @@ struct Lookahead : detail::Decorator<R> {
   static constexpr auto slot_names = Base::names_with("slow");
 
   static void check(const Options& o) {
+    Base::check_rule(o.rule);
     if (o.every < 1) fail<ConfigError>("optimizer ", name, ": every must be at least 1, not ", o.every);
     if (!(o.pull >= 0 && o.pull <= 1))
       fail<ConfigError>("optimizer ", name, ": pull must be from 0 to 1, not ", o.pull);
