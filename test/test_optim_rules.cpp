@@ -1,5 +1,7 @@
 // Rules: against PyTorch's numbers, a user's own rule, and a rule that is chosen at run time.
+#include <cmath>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -202,6 +204,29 @@ TEST_CASE("the registry makes rules by name, and errors list what it has") {
         }) == "optimizer adam: the learning rate -1 is negative");
   CHECK(refusal([] { optim::Optimizer<optim::Sgd>({.weight_decay = -0.5f}); }) ==
         "optimizer sgd: the weight decay -0.5 is negative");
+}
+
+TEST_CASE("options with which a rule would diverge or divide by zero are refused") {
+  const auto refused = []<class R>(std::type_identity<R>, const typename R::Options& options) {
+    return refusal([&] { optim::Optimizer<R> made(options); });
+  };
+  const std::type_identity<optim::Adam> adam;
+  CHECK(refused(adam, {.beta1 = 1}) == "optimizer adam: beta1 must be from 0 to less than 1, not 1");
+  CHECK(refused(adam, {.beta1 = -0.5f}) == "optimizer adam: beta1 must be from 0 to less than 1, not -0.5");
+  CHECK(refused(adam, {.beta2 = 9.99f}) == "optimizer adam: beta2 must be from 0 to less than 1, not 9.99");
+  CHECK(refused(adam, {.epsilon = 0}) == "optimizer adam: epsilon must be positive, not 0");
+  CHECK(refused(std::type_identity<optim::AdamW>{}, {.beta2 = 1}) ==
+        "optimizer adamw: beta2 must be from 0 to less than 1, not 1");
+  CHECK(refused(std::type_identity<optim::Lamb>{}, {.epsilon = -1}) ==
+        "optimizer lamb: epsilon must be positive, not -1");
+  CHECK(refused(std::type_identity<optim::Muon>{}, {.beta1 = 1}) ==
+        "optimizer muon: beta1 must be from 0 to less than 1, not 1");
+  CHECK(refused(std::type_identity<optim::Muon>{}, {.rest = -1}) ==
+        "optimizer muon: rest must be 0 or more, not -1");
+  CHECK(refused(std::type_identity<optim::Sgd>{}, {.momentum = -0.9f}) ==
+        "optimizer sgd: the momentum must be 0 or more, not -0.9");
+  CHECK(refused(std::type_identity<optim::Lars>{}, {.momentum = std::nanf("")}) ==
+        "optimizer lars: the momentum must be 0 or more, not nan");
 }
 
 TEST_CASE("patterns of names") {

@@ -41,6 +41,8 @@ void change(M& member) {
     member = member == M{} ? static_cast<M>(1) : M{};
   else if constexpr (std::is_same_v<M, std::string>)
     member = "linear*";
+  else if constexpr (std::is_floating_point_v<M>)
+    member = member == M{} ? 1 : member / 2;
   else if constexpr (std::is_arithmetic_v<M>)
     member = member == M{} ? static_cast<M>(1) : static_cast<M>(member * 2);
   else if constexpr (std::is_same_v<M, std::optional<graph::BucketOptions>>)

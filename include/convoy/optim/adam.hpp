@@ -7,9 +7,25 @@
 #include <cstdint>
 #include <string_view>
 
+#include <convoy/core/error.hpp>
 #include <convoy/optim/rule.hpp>
 
 namespace convoy::optim {
+
+namespace detail {
+
+// For every rule with Adam's moments. An epsilon of 0 would divide 0 by 0 in parameters without gradients and
+// in the gaps between tensors.
+template <class O>
+void check_moments(std::string_view name, const O& o) {
+  if (!(o.beta1 >= 0 && o.beta1 < 1))
+    fail<ConfigError>("optimizer ", name, ": beta1 must be from 0 to less than 1, not ", o.beta1);
+  if (!(o.beta2 >= 0 && o.beta2 < 1))
+    fail<ConfigError>("optimizer ", name, ": beta2 must be from 0 to less than 1, not ", o.beta2);
+  if (!(o.epsilon > 0)) fail<ConfigError>("optimizer ", name, ": epsilon must be positive, not ", o.epsilon);
+}
+
+}  // namespace detail
 
 struct Adam {
   struct Options {
@@ -33,6 +49,8 @@ struct Adam {
   static constexpr std::string_view name = "adam";
   static constexpr int slots = 2;
   static constexpr std::array<std::string_view, 2> slot_names = {"exp_avg", "exp_avg_sq"};
+
+  static void check(const Options& o) { detail::check_moments(name, o); }
 
   CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr) {
     const double t = static_cast<double>(step);

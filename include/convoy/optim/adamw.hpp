@@ -34,6 +34,8 @@ struct AdamW {
   static constexpr int slots = Adam::slots;
   static constexpr std::array<std::string_view, 2> slot_names = Adam::slot_names;
 
+  static void check(const Options& o) { detail::check_moments(name, o); }
+
   CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr) {
     return {Adam::at({lr, o.beta1, o.beta2, o.epsilon, 0.0f}, step, lr), lr * o.weight_decay};
   }

@@ -39,6 +39,8 @@ struct Lamb {
   static constexpr std::array<std::string_view, 2> slot_names = Adam::slot_names;
   static constexpr bool per_tensor_norms = true;
 
+  static void check(const Options& o) { detail::check_moments(name, o); }
+
   /// The rate is lr |p| / |d|; lr if a norm is 0 or the tensor is not scaled.
   CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr, const Norms& norms) {
     const bool scales = norms.parameter > 0 && norms.gradient > 0 && (o.scale_all || o.weight_decay > 0);

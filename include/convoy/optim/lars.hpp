@@ -39,6 +39,8 @@ struct Lars {
   static void check(const Options& o) {
     if (!(o.trust > 0))
       fail<ConfigError>("optimizer ", name, ": the trust coefficient ", o.trust, " is not positive");
+    if (!(o.momentum >= 0))
+      fail<ConfigError>("optimizer ", name, ": the momentum must be 0 or more, not ", o.momentum);
   }
 
   /// The rate is lr trust |p| / (|g| + decay |p|); lr if |p| or the denominator is 0 or the tensor is not

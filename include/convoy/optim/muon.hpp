@@ -63,6 +63,8 @@ struct Muon {
       fail<ConfigError>("optimizer ", name, ": the momentum must be from 0 to less than 1, not ", o.momentum);
     if (o.iterations < 1)
       fail<ConfigError>("optimizer ", name, ": iterations must be at least 1, not ", o.iterations);
+    if (!(o.rest >= 0)) fail<ConfigError>("optimizer ", name, ": rest must be 0 or more, not ", o.rest);
+    detail::check_moments(name, o);
   }
 
   CONVOY_HD static Constants at(const Options& o, std::int64_t step, float lr) {

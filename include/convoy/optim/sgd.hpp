@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include <convoy/core/error.hpp>
 #include <convoy/optim/rule.hpp>
 
 namespace convoy::optim {
@@ -30,6 +31,11 @@ struct Sgd {
   static constexpr std::string_view name = "sgd";
   static constexpr int slots = 1;
   static constexpr std::array<std::string_view, 1> slot_names = {"momentum_buffer"};
+
+  static void check(const Options& o) {
+    if (!(o.momentum >= 0))
+      fail<ConfigError>("optimizer ", name, ": the momentum must be 0 or more, not ", o.momentum);
+  }
 
   CONVOY_HD static constexpr Constants at(const Options& o, std::int64_t, float lr) {
     return {lr, o.momentum, o.weight_decay, o.nesterov ? 1.0f : 0.0f};
