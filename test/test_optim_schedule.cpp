@@ -92,6 +92,10 @@ TEST_CASE("every decay has a name; unknown names and invalid schedules are refus
   CHECK(refusal({.decay = Decay::polynomial, .total = 5, .power = 0}) ==
         "schedule: a polynomial decay needs a positive power, not 0");
   CHECK(refusal({.decay = Decay::steps}) == "schedule: a decay in steps needs a positive interval, not 0");
+  CHECK(refusal({.decay = Decay::steps, .every = 5, .gamma = -0.1f}) ==
+        "schedule: the factor of each reduction must be 0 or more, not -0.1");
+  CHECK(refusal({.decay = Decay::milestones, .milestones = {5}, .gamma = std::nanf("")}) ==
+        "schedule: the factor of each reduction must be 0 or more, not nan");
   CHECK(refusal({.decay = Decay::milestones}) ==
         "schedule: a decay at milestones needs at least one of them");
   CHECK(refusal({.decay = Decay::milestones, .milestones = {5, 3}}) ==

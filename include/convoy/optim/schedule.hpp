@@ -119,6 +119,8 @@ struct Schedule {
       fail<ConfigError>("schedule: a decay in steps needs a positive interval, not ", every);
     if (decay == Decay::milestones && milestones.empty())
       fail<ConfigError>("schedule: a decay at milestones needs at least one of them");
+    if ((decay == Decay::steps || decay == Decay::milestones) && !(gamma >= 0))
+      fail<ConfigError>("schedule: the factor of each reduction must be 0 or more, not ", gamma);
     if (!std::is_sorted(milestones.begin(), milestones.end()))
       fail<ConfigError>("schedule: milestones must be in ascending order");
   }
