@@ -202,6 +202,12 @@ TEST_CASE("the registry makes rules by name, and errors list what it has") {
   CHECK(refusal([] {
           optim::make("adam", {{"lr", -1}});
         }) == "optimizer adam: the learning rate -1 is negative");
+  CHECK(refusal([] {
+          optim::make("muon", {{"iterations", 2.7}});
+        }) == "optimizer muon: iterations must be a whole number, not 2.7");
+  CHECK(refusal([] {
+          optim::make("muon", {{"iterations", 1e10}});
+        }) == "optimizer muon: iterations must be a whole number, not 1e+10");
   CHECK(refusal([] { optim::Optimizer<optim::Sgd>({.weight_decay = -0.5f}); }) ==
         "optimizer sgd: the weight decay -0.5 is negative");
 }

@@ -17,6 +17,11 @@
 #include <convoy/optim/muon.hpp>
 #include <convoy/optim/sgd.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <cmath>
+#include <limits>
+#endif
+
 namespace convoy::optim {
 
 template <class... R>
@@ -48,7 +53,7 @@ struct RuleEntry {
 std::vector<RuleEntry> rules();
 
 /// The options of the rule called `name` with some fields set: `make("adam", {{"lr", 1e-3}})`. Throws
-/// ConfigError for an unknown rule or field, naming the known ones.
+/// ConfigError for an unknown rule or field, naming the known ones, and for an invalid value.
 Any::Options make(std::string_view name, std::span<const Setting> settings);
 inline Any::Options make(std::string_view name, std::initializer_list<Setting> settings = {}) {
   return make(name, std::span<const Setting>(settings.begin(), settings.size()));
@@ -82,6 +87,11 @@ typename R::Options with(std::span<const Setting> settings) {
       using Member = std::remove_reference_t<decltype(member)>;
       if (field != setting.name) return;
       found = true;
+      if constexpr (std::is_same_v<Member, int>)
+        if (!(std::trunc(setting.value) == setting.value &&
+              std::abs(setting.value) <= std::numeric_limits<int>::max()))
+          fail<ConfigError>("optimizer ", R::name, ": ", setting.name, " must be a whole number, not ",
+                            setting.value);
       if constexpr (std::is_same_v<Member, bool>)
         member = setting.value != 0;
       else if constexpr (std::is_arithmetic_v<Member>)
