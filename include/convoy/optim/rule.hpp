@@ -236,7 +236,7 @@ consteval bool is_rule() {
 
 /// sqrt(x) for x >= 0, for floats and vectors of floats. Vectors use plain arithmetic: a bit trick for the
 /// initial estimate of 1/sqrt(x) and three Newton steps, which leave an error of at most 2 units in the last
-/// place.
+/// place. The root of a subnormal x is too small in vectors, and that of infinity is negative.
 template <class V>
 CONVOY_HD inline __attribute__((always_inline)) void square_root(V& root, const V& x) {
   if constexpr (std::same_as<V, float>) {
