@@ -49,7 +49,7 @@ class Philox {
   /// Uniform in [0, 1), 24 random bits.
   constexpr float uniform() { return static_cast<float>(next() >> 8) * 0x1p-24f; }
 
-  /// Uniform in [low, high).
+  /// Uniform in [low, high); rounding may give `high` itself.
   constexpr float uniform(float low, float high) { return low + (high - low) * uniform(); }
 
   /// Uniform in [0, n), without bias (Lemire, "Fast Random Integer Generation in an Interval", 2019); n > 0.
