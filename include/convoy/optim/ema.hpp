@@ -14,7 +14,8 @@ namespace convoy::optim {
 
 /// Updates parameters exactly as rule R does. Their average is the state "ema", which starts as the
 /// parameters after the first step. Frozen parameters and dead taps that do not decay are never updated: they
-/// equal their average, and their state stays 0.
+/// equal their average, and their state stays 0. A training that resumes must therefore freeze the same
+/// parameters: the average of one that is no longer frozen would start from 0.
 template <class R>
 struct Ema : detail::Decorator<R> {
   using Base = detail::Decorator<R>;

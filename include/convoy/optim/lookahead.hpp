@@ -12,7 +12,9 @@
 namespace convoy::optim {
 
 /// Updates the parameters by rule R and resets them to the slow weights every few steps. The slow weights are
-/// the state "slow", which starts as the parameters before the first step.
+/// the state "slow", which starts as the parameters before the first step. The slow weights of frozen
+/// parameters stay 0. A training that resumes must therefore freeze the same parameters: one that is no
+/// longer frozen would be pulled toward 0.
 template <class R>
 struct Lookahead : detail::Decorator<R> {
   using Base = detail::Decorator<R>;
