@@ -56,7 +56,8 @@ CONVOY_FUNCTION ImageSet cifar10_images(std::span<const std::filesystem::path> f
     ByteSource source(files[f]);
     for (std::uint64_t i = 0; i < counts[f]; ++i, ++at) {
       const std::span<u8> label(labels.get() + at, 1), bytes(pixels.get() + at * image, image);
-      if (source.read(std::as_writable_bytes(label)) + source.read(std::as_writable_bytes(bytes)) != record)
+      const std::size_t label_bytes = source.read(std::as_writable_bytes(label));
+      if (label_bytes + source.read(std::as_writable_bytes(bytes)) != record)
         fail<DataError>("data: ", source.path(), " ended while it was read, within the record at byte ",
                         i * record);
       if (label[0] > 9)
