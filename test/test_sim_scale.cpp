@@ -56,6 +56,15 @@ TEST_CASE("sim: one unit represents all units that do the same") {
   }
 }
 
+TEST_CASE("sim: shares by speed of equal workers change nothing, folded or not") {
+  sim::Setting s = setting(test::shared(6, 2), test::some_work(), "ring");
+  const double unweighted = simulate(s, folded).step_seconds;
+  s.exchange.weighted = true;
+  REQUIRE(folds(s));
+  CHECK(simulate(s, folded).step_seconds == doctest::Approx(unweighted).epsilon(1e-12));
+  CHECK(simulate(s, whole).step_seconds == doctest::Approx(simulate(s, folded).step_seconds).epsilon(0.01));
+}
+
 TEST_CASE("sim: rounding chunks to cache lines moves no message by more than a cache line") {
   for (const std::int64_t bytes : {1000, 100'004, 12'345'676}) {
     for (const char* comm : {"ring", "hierarchical", "sharded"}) {

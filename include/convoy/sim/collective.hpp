@@ -161,7 +161,7 @@ CONVOY_FUNCTION Collective::Collective(const Setting& setting, const Legs& legs,
       legs_(legs),
       places_(setting.cluster, legs.folded),
       network_(places_),
-      paces_(setting, places_.ranks(), setting.cluster.ranks()),
+      paces_(setting, setting.cluster.ranks()),
       steps_(steps),
       shown_(shown),
       hide_(setting.exchange.background ? setting.cluster.hide_background : setting.cluster.hide) {

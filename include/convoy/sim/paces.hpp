@@ -13,16 +13,15 @@
 
 namespace convoy::sim {
 
-/// The factors of the first `ranks` ranks of a setting, of which `workers` compute. Forward and backward of a
+/// The factors of all ranks of a setting, of which the first `workers` compute. Forward and backward of a
 /// step share one random factor of mean 1, which is lognormal, so that it is always positive.
 class Paces {
  public:
-  Paces(const Setting& setting, int ranks, int workers) : seed_(setting.seed) {
+  Paces(const Setting& setting, int workers) : seed_(setting.seed) {
     const double spread = setting.cluster.jitter;
     sigma_ = std::sqrt(std::log1p(spread * spread));
     for (const Nodes& some : setting.cluster.nodes)
-      for (int i = 0; i < some.count * some.ranks && static_cast<int>(update_.size()) < ranks; ++i)
-        update_.push_back(1 / some.speed);
+      update_.insert(update_.end(), static_cast<std::size_t>(some.count * some.ranks), 1 / some.speed);
     pace_ = update_;
     const Exchange& exchange = setting.exchange;
     if (!exchange.weighted && exchange.weights.empty()) return;

@@ -160,7 +160,7 @@ CONVOY_FUNCTION Serving::Serving(const Setting& setting, int steps, int shown)
       network_(places_),
       service_(detail::service_of(setting.exchange, setting.cluster.ranks())),
       workers_count_(service_.workers(setting.cluster.ranks())),
-      paces_(setting, places_.ranks(), workers_count_),
+      paces_(setting, workers_count_),
       steps_(steps),
       shown_(shown),
       behind_(workers_count_) {
