@@ -65,6 +65,13 @@ TEST_CASE("sim: clusters are read strictly") {
                        "cluster \"a\": hide is 1.5; it must be a share, from 0 to 1");
   refuses<ConfigError>(R"({"name": "a", "nodes": [{}], "nic": {"beta": -1}})",
                        "cluster \"a\": nic.beta is -1; it must be seconds, at least 0 and below 1e9");
+  refuses<ConfigError>(
+      R"({"name": "a", "nodes": [{"count": 2}],
+                           "fabric": {"nodes_per_leaf": 2147483647, "oversubscription": 2}})",
+      "cluster \"a\": fabric.nodes_per_leaf is 2.14748e+09; it must be 0, or 1 to 2^20 nodes");
+  refuses<ConfigError>(R"({"name": "a", "nodes": [{}, {"ranks": 65536}], "inside": {"wiring": "pairs"}})",
+                       "cluster \"a\": nodes[1].ranks is 65536; it must be at most 1024 with the wiring "
+                       "\"pairs\", which has a link for each pair of them");
   CHECK_THROWS_WITH_AS(sim::read_cluster("no/such/file.json"),
                        "no/such/file.json cannot be read: No such file or directory", Error);
 }

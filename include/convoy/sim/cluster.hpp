@@ -181,6 +181,8 @@ CONVOY_FUNCTION void Cluster::check() const {
     const std::string entry = concat("nodes[", i, "].");
     expect(some.count >= 1 && some.count <= most, entry + "count", some.count, "1 to 2^20");
     expect(some.ranks >= 1 && some.ranks <= most, entry + "ranks", some.ranks, "1 to 2^20");
+    expect(inside.wiring != Wiring::pairs || some.ranks <= 1024, entry + "ranks", some.ranks,
+           "at most 1024 with the wiring \"pairs\", which has a link for each pair of them");
     expect(some.speed > 0 && some.speed < 1e9, entry + "speed", some.speed, "above 0 and below 1e9");
     all += static_cast<double>(some.count) * some.ranks;
   }
@@ -192,8 +194,8 @@ CONVOY_FUNCTION void Cluster::check() const {
   seconds("nic.beta", nic.beta);
   expect(nic.receive >= 0 && nic.receive < 1e9, "nic.receive", nic.receive,
          "a factor, at least 0 and below 1e9");
-  expect(fabric.nodes_per_leaf >= 0, "fabric.nodes_per_leaf", fabric.nodes_per_leaf,
-         "0 or a number of nodes");
+  expect(fabric.nodes_per_leaf >= 0 && fabric.nodes_per_leaf <= most, "fabric.nodes_per_leaf",
+         fabric.nodes_per_leaf, "0, or 1 to 2^20 nodes");
   expect(fabric.oversubscription >= 1 && fabric.oversubscription < 1e9, "fabric.oversubscription",
          fabric.oversubscription, "at least 1 and below 1e9");
   seconds("staging.alpha", staging.alpha);
