@@ -187,13 +187,15 @@ void write_chakra(const Options& o, const sim::Setting& setting) {
 }
 
 // Every policy that can train on such a cluster with the same result as the others. "ps" and "reproducible"
-// send messages between all pairs, so that with many ranks they are simulated only on request.
-std::vector<std::string> fitting(const sim::Cluster& cluster) {
+// send messages between all pairs, so that with many ranks they are simulated only on request. "ps" cannot
+// have a background thread.
+std::vector<std::string> fitting(const sim::Cluster& cluster, bool background) {
   if (cluster.ranks() == 1) return {"none"};
   std::vector<std::string> names{"ring", "halving-doubling", "tree", "auto", "sharded", "native", "nccl"};
   if (cluster.node_count() == 1) names.emplace_back("direct");
   if (cluster.node_count() > 1 && cluster.ranks() > cluster.node_count()) names.emplace_back("hierarchical");
-  if (cluster.ranks() <= 128) names.insert(names.end(), {"reproducible", "ps"});
+  if (cluster.ranks() <= 128) names.emplace_back("reproducible");
+  if (cluster.ranks() <= 128 && !background) names.emplace_back("ps");
   return names;
 }
 
@@ -257,9 +259,10 @@ void run(Options& o) {
   setting.seed = o.seed;
   setting.work = work_of(o, setting.cluster);
   std::vector<Prediction> ranked;
-  const std::vector<std::string> comms = !o.comms.empty()             ? o.comms
-                                         : o.exchange.codec != "none" ? std::vector<std::string>{"ring"}
-                                                                      : fitting(setting.cluster);
+  const std::vector<std::string> comms = !o.comms.empty() ? o.comms
+                                         : o.exchange.codec != "none"
+                                             ? std::vector<std::string>{"ring"}
+                                             : fitting(setting.cluster, o.exchange.background);
   for (const std::string& comm : comms) {
     setting.exchange.comm = comm;
     ranked.push_back({comm, simulate(setting)});

@@ -39,6 +39,9 @@ says '"comm": "ring"' "$pair" --model convnet --batch 64 --comm ring --json -
 # Over a slow network, the network card limits an exchange that does not overlap.
 says '^ring .* nic ' "$pair" --nodes 2 --ranks-per-node 1 --model bert --batch 8 --comm ring --no-overlap
 says '^ring ' "$pair" --model bert --batch 8 --codec bf16 --background --weighted
+# A background thread leaves out only the policy that cannot have one.
+says '^ring ' "$pair" --model convnet --batch 8 --background
+grep -q '^ps ' "$scratch/out" && failed "a parameter server has a background thread"
 says '^ring ' "$pair" --nodes 2 --model resnet50 --batch 32 --codec powersgd --codec-rank 2
 # If an optimizer's matrices stay whole, ranks have unequal shards, and the longest decides.
 said() {
