@@ -80,7 +80,8 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--codec-rank", o.exchange.codec_rank, "Rank of powersgd's low-rank factors")
       ->check(examples::positive());
   app.add_option("--bucket-mib", o.bucket,
-                 "Bucket size in MiB, or 'tensor' for a bucket per tensor (default: the model's own)");
+                 "Bucket size in MiB, or 'tensor' for a bucket per tensor (default: the model's own)")
+      ->excludes(step);
   std::vector<std::string> rules;
   for (const optim::RuleEntry& rule : optim::rules()) rules.emplace_back(rule.name);
   app.add_option("--optimizer", o.optimizer,
@@ -92,7 +93,8 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--staged", o.exchange.staged, "Stage gradients through host memory");
   app.add_flag("--weighted", o.exchange.weighted,
                "Divide each batch among workers in proportion to their speeds");
-  app.add_flag("--keep-dead-taps", o.keep_dead_taps, "Also exchange weights that only ever meet padding");
+  app.add_flag("--keep-dead-taps", o.keep_dead_taps, "Also exchange weights that only ever meet padding")
+      ->excludes(step);
   app.add_option("--lanes", o.exchange.lanes, "Maximum number of buckets in flight")
       ->check(CLI::Range(1, 64));
   app.add_option("--servers", o.exchange.servers, "Number of parameter servers")

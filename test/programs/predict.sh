@@ -72,6 +72,9 @@ says '^4 held out: median error 0[.]' calibrate "$scratch/bert.csv" --check "$sc
 echo 5,5 >> "$scratch/bert.csv"
 refuses 'bert.csv, line 6 has 2 fields; expected 4' calibrate "$scratch/bert.csv"
 
+for option in '--bucket-mib 1' --keep-dead-taps; do
+  refuses "excludes" "$pair" --from-chakra "$scratch/step.0.et" --batch 128 --comm ring $option
+done
 refuses 'model' "$pair" --batch 8
 refuses 'there is no comm "rung" to simulate' "$pair" --model convnet --batch 8 --comm rung
 refuses 'needs ranks that see each other' "$pair" --model convnet --batch 8 --comm direct
