@@ -152,6 +152,9 @@ TEST_CASE("a fault in a file is one sentence with its line and field") {
         "file, line 2: runtime_hms is \"2:60:01\"; expected a duration h:mm:ss");
   CHECK(refusal(runs + "CIFAR,1,1,10,64,938,2:20:01,1,gn03\n") ==
         "file, line 2: dataset is \"CIFAR\"; expected MNIST or bigMNIST");
+  // 2^32 samples a step, more than an int counts.
+  const Measurements large = parsed(runs + "MNIST,16384,64,10,4096,1,0:00:20,1,gn03\n");
+  CHECK(large.cells[0].seconds == doctest::Approx(2));
   CHECK(refusal("model,batch_per_gpu,lm1_gpus,samples_per_sec\nresnet18,128,0,5\n") ==
         "file, line 2 has no GPU; expected 1 or more in a column ..._gpus");
 

@@ -285,11 +285,11 @@ const Layout& layout_of(const std::vector<std::string>& columns, const std::stri
        },
        [](const Record& r, const Cell& cell) {
          if (r.text("node_names") == "Avg") return 0.0;  // not always the average of its runs
-         const int workers = cell.workers() * cell.batch;
-         const int steps = (samples_of(r) + workers - 1) / workers;
+         const std::int64_t together = std::int64_t{cell.workers()} * cell.batch;
+         const std::int64_t steps = (samples_of(r) + together - 1) / together;
          // A row with 0 epochs took as long as its neighbors with 10.
          const int said = r.whole("epochs", 0, 1000000), epochs = said > 0 ? said : 10;
-         return r.duration("runtime_hms") / steps / epochs;
+         return r.duration("runtime_hms") / static_cast<double>(steps) / epochs;
        },
        mean,
        [](const Cell&, double seconds) { return seconds; },
