@@ -167,6 +167,9 @@ TEST_CASE("a fault in a file is one sentence with its line and field") {
                        ConfigError);
   CHECK_THROWS_WITH_AS(bench::cell_of(all, "rooms=2"),
                        "setting \"rooms=2\": the source has no column \"rooms\"", ConfigError);
+  CHECK_THROWS_WITH_AS(bench::cell_of(all, "nodes=1,gpus=1,batch=64,num_nodes=2"),
+                       "setting \"nodes=1,gpus=1,batch=64,num_nodes=2\": num_nodes is there twice",
+                       ConfigError);
   CHECK_THROWS_WITH_AS(bench::cell_of(all, "batch=64,nodes=2"),
                        "setting \"batch=64,nodes=2\" has no gpu_num_per_node", ConfigError);
 }

@@ -344,6 +344,9 @@ Measurements measurements_of(const Csv& csv, const std::string& file) {
 Cell cell_of(const Measurements& measurements, const std::string& text) {
   const Layout& layout = layout_of(measurements.columns, measurements.source.name);
   std::vector<Record::Field> fields;
+  const auto said = [&](std::string_view name) {
+    return std::any_of(fields.begin(), fields.end(), [&](const auto& field) { return field.first == name; });
+  };
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
     const std::string part = text.substr(at, end - at);
@@ -357,12 +360,10 @@ Cell cell_of(const Measurements& measurements, const std::string& text) {
     const auto& columns = measurements.columns;
     if (name != layout.workload && std::find(columns.begin(), columns.end(), name) == columns.end())
       fail<ConfigError>("setting \"", text, "\": the source has no column \"", name, '"');
+    if (said(name)) fail<ConfigError>("setting \"", text, "\": ", name, " is there twice");
     fields.emplace_back(name, part.substr(equals + 1));
     at = end + 1;
   }
-  const auto said = [&](std::string_view name) {
-    return std::any_of(fields.begin(), fields.end(), [&](const auto& field) { return field.first == name; });
-  };
   for (const std::string& column : measurements.columns)
     if (column.ends_with("_gpus") && !said(column)) fields.emplace_back(column, "0");
   if (!said(layout.workload) && measurements.source.workloads.size() == 1)
