@@ -137,6 +137,9 @@ TEST_CASE("sim: traces of more than data-parallel training are refused") {
       "chakra: node 2, \"all-reduce of bucket 0\", is not an all-reduce with a comm_size of at least "
       "0, the only collective that is simulated",
       ConfigError);
+  trace = chakra::trace_of(test::some_work());
+  trace.nodes[2].attributes[2] = {"comm_size", chakra::Attribute::Kind::text, 0, "1048576"};
+  CHECK_THROWS_AS(chakra::work_of(trace, 1), ConfigError);
   trace.nodes[2].type = chakra::NodeType::send;
   CHECK_THROWS_AS(chakra::work_of(trace, 1), ConfigError);
 }

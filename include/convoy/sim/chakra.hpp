@@ -160,13 +160,17 @@ CONVOY_FUNCTION Work work_of(const Trace& trace, double samples) {
       (forward && work.buckets.empty() && work.backward == 0 ? work.forward : work.backward) += seconds;
       end.at = now += seconds;
     } else if (node.type == NodeType::collective) {
-      const Attribute *type = node.find("comm_type"), *size = node.find("comm_size");
-      if (type == nullptr || type->whole != all_reduce || size == nullptr || size->whole < 0)
+      const auto number = [&](std::string_view name) {
+        const Attribute* there = node.find(name);
+        return there != nullptr && there->kind == Attribute::Kind::whole ? there->whole : -1;
+      };
+      const std::int64_t bytes = number("comm_size");
+      if (number("comm_type") != all_reduce || bytes < 0)
         fail<ConfigError>(
             "chakra: node ", node.id, ", \"", node.name,
             "\", is not an all-reduce with a comm_size of at least 0, the only collective that is simulated");
       end.bucket = static_cast<int>(work.buckets.size());
-      work.buckets.push_back({size->whole, end.at, 0});
+      work.buckets.push_back({bytes, end.at, 0});
     } else if (node.type == NodeType::send || node.type == NodeType::receive) {
       fail<ConfigError>("chakra: node ", node.id, ", \"", node.name,
                         "\", is a send or a receive, but only all-reduces are simulated");
