@@ -83,6 +83,18 @@ TEST_CASE("sim: without sync no worker waits for a slow one; with bounded stalen
   CHECK(strict.throughput == doctest::Approx(sync.throughput).epsilon(0.1));
 }
 
+TEST_CASE("sim: without sync a worker whose steps take no time is refused") {
+  sim::Setting s = setting(test::shared(3, 1), test::bytes_alone(1 << 20), "ps-async");
+  s.cluster.gamma = 0;
+  CHECK_THROWS_WITH_AS(
+      simulate(s),
+      "comm \"ps-async\": a step of worker 0 takes no time, so that it makes infinitely many "
+      "while the others make one; give the work a time or place the servers beside",
+      ConfigError);
+  s.exchange.servers_beside = true;
+  CHECK(simulate(s).step_seconds > 0);
+}
+
 TEST_CASE("sim: servers are deterministic, and invalid settings of servers are refused") {
   sim::Setting s = setting(test::shared(2, 3), test::some_work(), "ps-async");
   s.exchange.servers = 2;

@@ -397,6 +397,10 @@ CONVOY_FUNCTION void Serving::end_if_over(int w) {
     last_.wait_for(now);
     --behind_;
   }
+  if (service_.consistency.bound == comm::Consistency::unbounded && behind_ > 0 && now.at == mine.begin.at)
+    fail<ConfigError>("comm \"", setting_.exchange.comm, "\": a step of worker ", w,
+                      " takes no time, so that it makes infinitely many while the others make one; give the "
+                      "work a time or place the servers beside");
   // Without sync the others continue until the slowest is done; with sync all make the same number.
   if (mine.step < steps_ || !service_.consistency.sync) begin_step(w, now);
 }
