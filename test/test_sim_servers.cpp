@@ -77,6 +77,10 @@ TEST_CASE("sim: without sync no worker waits for a slow one; with bounded stalen
   // Three workers at full speed and one at a quarter: 3.25 times the throughput of one worker.
   CHECK(async.throughput < 3.25 * work.samples / alone);
   CHECK(async.throughput > 0.85 * 3.25 * work.samples / alone);
+  // A step moves the gradients there and the parameters back, however many steps each worker makes.
+  const double moved = 2.0 * 4 * static_cast<double>(work.bytes());
+  CHECK(sync.bytes == doctest::Approx(moved).epsilon(0.05));
+  CHECK(async.bytes == doctest::Approx(moved).epsilon(0.05));
   const sim::Outcome stale = run("ps-stale", 2), strict = run("ps-stale", 0);
   CHECK(stale.throughput < async.throughput);
   CHECK(stale.throughput > strict.throughput);

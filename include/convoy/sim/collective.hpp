@@ -45,6 +45,7 @@ class Collective {
     return (ends_.back().at - ends_.front().at) / (steps_ - 1);
   }
   int workers() const { return places_.ranks(); }
+  double steps_made() const { return steps_; }
   /// Compute seconds of a worker in a step.
   double alone(int rank, int step) const {
     const Work& work = setting_.work;

@@ -54,6 +54,12 @@ class Serving {
   const Moment& last() const { return last_; }
   /// Mean seconds from the end of a worker's step to the end of its next; with a single step, its seconds.
   double step_seconds() const;
+  /// Mean number of steps that a worker has made; without sync the fast ones make more than the others.
+  double steps_made() const {
+    double sum = 0;
+    for (const Worker& mine : workers_) sum += mine.step;
+    return sum / workers();
+  }
   /// Compute seconds of a worker in a step.
   double alone(int worker, int step) const {
     return (setting_.work.forward + setting_.work.backward) * paces_.of(worker, step);

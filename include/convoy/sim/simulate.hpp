@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -74,7 +75,7 @@ CONVOY_FUNCTION void explain(Outcome& outcome, const Moment& last, double mean_c
     candidate(name_of(static_cast<Cause>(cause)), part(static_cast<Cause>(cause)));
 }
 
-CONVOY_FUNCTION void list_links(Outcome& outcome, const Places& places, const Network& network, int steps,
+CONVOY_FUNCTION void list_links(Outcome& outcome, const Places& places, const Network& network, double steps,
                                 double seconds) {
   for (std::size_t i = 0; i < network.resources().size(); ++i) {
     const Resource& resource = network.resources()[i];
@@ -85,7 +86,7 @@ CONVOY_FUNCTION void list_links(Outcome& outcome, const Places& places, const Ne
   }
   std::stable_sort(outcome.links.begin(), outcome.links.end(),
                    [](const Use& a, const Use& b) { return a.seconds > b.seconds; });
-  outcome.messages = network.sent() * places.units() / steps;
+  outcome.messages = static_cast<std::int64_t>(static_cast<double>(network.sent() * places.units()) / steps);
   outcome.bytes = network.bytes() * places.units() / steps;
 }
 
@@ -113,7 +114,7 @@ Outcome means(const Setting& setting, const Simulation& simulation, int steps) {
   outcome.throughput = outcome.step_seconds > 0 ? count * work.samples / outcome.step_seconds : 0;
   outcome.scalability = outcome.step_seconds > 0 ? count * work.alone() / outcome.step_seconds : 0;
   explain(outcome, last, all / (steps - first));
-  list_links(outcome, places, simulation.network(), steps, last.at);
+  list_links(outcome, places, simulation.network(), simulation.steps_made(), last.at);
   outcome.spans = simulation.spans();
   return outcome;
 }
