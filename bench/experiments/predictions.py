@@ -41,7 +41,10 @@ class Predictor:
 
     def words(self, cell, alone):
         """The options for a cell whose fastest rank alone computes `alone` samples per second (None: by the cluster file). The
-        relative speed of other ranks is in the cluster file."""
+        relative speed of other ranks is in the cluster file. Servers beside the workers are the last ranks, which the launchers
+        place like the others; the simulator's nodes have equally many ranks."""
+        if cell.world % cell.nodes:
+            raise Failure(f"the simulator's nodes have equally many ranks, servers included; there are {cell.world} ranks on {cell.nodes} nodes")
         words = [
             "--model",
             self.model(cell),
@@ -50,7 +53,7 @@ class Predictor:
             "--nodes",
             str(cell.nodes),
             "--ranks-per-node",
-            str(cell.ranks_per_node),
+            str(cell.world // cell.nodes),
         ]
         if cell.comm != "none":
             words += ["--comm", cell.comm]

@@ -9,7 +9,7 @@ import unittest.mock
 
 from support import BUILD, ROOT, Case, setting, task
 
-from experiments import launch, protocols, results
+from experiments import launch, predictions, protocols, results
 from experiments.driver import Progress
 
 
@@ -266,6 +266,12 @@ class Predictions(Case):
         # One rank ran at 500 samples/s; the larger cell is predicted from that.
         self.assertEqual([round(a) for a in answers], [500, 14400])
         self.assertEqual(driver.store.records[only.key]["how"], "predicted")
+
+    def test_servers_beside_the_workers_are_ranks_of_the_cluster(self):
+        words = predictions.Predictor("", "").words(task(nodes=2, ranks_per_node=3, comm="ps", servers=2).cell, None)
+        self.assertIn("--nodes 2 --ranks-per-node 4 --comm ps --servers 2 --servers-beside", " ".join(words))
+        uneven = task(nodes=2, ranks_per_node=3, comm="ps", servers=1).cell
+        self.refused("7 ranks on 2 nodes", predictions.Predictor("", "").words, uneven, None)
 
     def test_what_cannot_be_predicted_is_said_and_no_failure(self):
         self.write("pair.json", "{}")
