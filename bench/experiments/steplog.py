@@ -70,7 +70,8 @@ def tables(runs, rows_per_step=None):
     for run in runs:
         values = [rate for _, rate in run.steps]
         fitted = ["", "", ""]
-        if rows_per_step and len(values) > 1:
+        # Two steps determine a line, and a rate that was rounded to 0 has no time.
+        if rows_per_step and len({step for step, _ in run.steps}) > 1 and all(values):
             begin, step = start_up(run.steps, rows_per_step)
             fitted = [f"{begin:.1f}", f"{step:.4f}", f"{rows_per_step / step:.2f}"]
         if values:

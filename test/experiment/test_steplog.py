@@ -31,6 +31,11 @@ class Logs(Case):
         self.assertEqual(rates.rows[1][5:], ["", "", ""])
         self.assertEqual(epochs.rows[2], ["lm6-1 GPU", "3", "1025.45", "18.65", "98.15%"])
 
+    def test_lines_that_determine_no_start_up_leave_it_empty(self):
+        for lines in ("Step200: 10.0 data/sec\nStep200: 11.0 data/sec\n", "Step200: 0.00 data/sec\nStep400: 11.0 data/sec\n"):
+            rates, *_ = steplog.tables(steplog.parse(lines, "log"), 128)
+            self.assertEqual(rates.rows[0][5:], ["", "", ""])
+
     def test_what_is_no_log_is_refused(self):
         self.refused("has no line such as", steplog.read, [self.write("a.txt", "hello\n")])
         self.refused("cannot be read", steplog.read, [self.path("none")])
