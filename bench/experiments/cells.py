@@ -230,8 +230,16 @@ def read_setting(path, overrides=None):
     unknown = set(content) - {"title", "about", "defaults", "cells"}
     if unknown:
         raise Failure(f"{path}: there is no key {sorted(unknown)[0]!r}; keys are title, about, defaults, cells")
+    for key in ("title", "about"):
+        if not isinstance(content.get(key, ""), str):
+            raise Failure(f"{path}: {key} must be a text, not {content[key]!r}")
+    if not isinstance(defaults, dict):
+        raise Failure(f"{path}: defaults must be a table, not {defaults!r}")
+    blocks = content.get("cells", [])
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise Failure(f"{path}: cells must be tables, each under [[cells]]")
     tasks = []
-    for number, block in enumerate(content.get("cells", [])):
+    for number, block in enumerate(blocks):
         where = f"{path}, cells {number}"
         merged = {**defaults, **block, **overrides}
         protocol = merged.pop("protocol", None)

@@ -78,6 +78,13 @@ class Settings(Case):
             "steps of a protocol must be an int of at least 0, not -1": 'protocol = { kind = "cumulative", steps = -1 }',
         }.items():
             self.refused(pattern, read_setting, self.write("wrong.toml", f"[[cells]]\n{protocol}\n"))
+        for pattern, text in {
+            r"wrong.toml: cells must be tables, each under \[\[cells\]\]": '[cells]\nmodel = "resnet18"\n',
+            r"cells must be tables": "cells = [3]",
+            r"defaults must be a table": "defaults = 3\n[[cells]]\n",
+            r"title must be a text, not 3": "title = 3\n[[cells]]\n",
+        }.items():
+            self.refused(pattern, read_setting, self.write("wrong.toml", text))
         self.refused("is not a setting file", read_setting, self.write("wrong.toml", "[[cells"))
         self.refused("there are no cells", read_setting, self.write("wrong.toml", 'title = "x"'))
         self.refused("there is no experiment 'none such'; choose .*quick", settings.path_of, "none such")
