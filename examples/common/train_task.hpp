@@ -92,6 +92,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row);
   Recording<Exec> recording(trainer.exec(), task.plan, trainer.most_rows(),
                             std::int64_t{o.batch} * workers * o.accumulate);
+  const std::int64_t sent_before = trainer.comm().traffic().bytes;  // the initial parameters, to all ranks
   const auto report =
       trainer.fit(task.train, {.epochs = o.epochs,
                                .steps = o.steps,
@@ -113,7 +114,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                                .readers = o.readers,
                                .resident = o.resident,
                                .keeper = checkpoints ? &*checkpoints : nullptr});
-  const std::int64_t sent = trainer.comm().traffic().bytes;
+  const std::int64_t sent = trainer.comm().traffic().bytes - sent_before;
   const double exchange = o.overlap ? trainer.exchange_seconds() : 0;
   if (!o.timeline.empty()) {
     const auto events = trainer.gather_timeline();
