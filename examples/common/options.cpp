@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iomanip>
 #include <span>
 #include <sstream>
@@ -112,9 +113,11 @@ convoy::comm::Choice choice_of(const Options& o) {
 
 std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options) {
   if (options.bucket_mib.empty()) return std::nullopt;
+  constexpr double most = 0x1p60;  // larger than any model, and a std::int64_t
   const auto bytes = options.bucket_mib == "tensor"
                          ? std::int64_t{1}
-                         : static_cast<std::int64_t>(std::stod(options.bucket_mib) * (1 << 20));
+                         : static_cast<std::int64_t>(
+                               std::min(std::strtod(options.bucket_mib.c_str(), nullptr) * (1 << 20), most));
   return convoy::graph::BucketOptions{std::max<std::int64_t>(bytes, 1), std::max<std::int64_t>(bytes, 1)};
 }
 

@@ -126,6 +126,19 @@ if [ "$(sent_bytes "$scratch/lean.json")" -lt 16914216 ] || [ "$(sent_bytes "$sc
   echo "FAILED the bytes that a rank sends in a step: $(sent_bytes "$scratch/lean.json")"
   failures=$((failures + 1))
 fi
+# The larger the buckets, the fewer there are, also where their size in bytes is beyond the largest integer or double.
+buckets_of() { # buckets_of MIB: the number of buckets in a step
+  rm -f "$scratch/buckets.json"
+  timeout 100 $program --threads 1 --batch 4 --steps 1 --quiet --data "$scratch/sound" --ranks 2 --replay-rate 1000 --bucket-mib "$1" \
+    --timeline "$scratch/buckets.json" > "$scratch/out" 2>&1
+  grep -o '"bucket [0-9]*"' "$scratch/buckets.json" | sort -u | wc -l
+}
+tensors=$(buckets_of tensor) few=$(buckets_of 1000)
+if [ "$few" -lt 1 ] || [ "$tensors" -le "$few" ] || [ "$(buckets_of 1e13)" != "$few" ] || [ "$(buckets_of 1e400)" != "$few" ]; then
+  echo "FAILED larger and fewer buckets: $tensors of a tensor, $few of 1000 MiB, $(buckets_of 1e13) of 1e13 MiB, $(buckets_of 1e400) of 1e400 MiB"
+  cat "$scratch/out"
+  failures=$((failures + 1))
+fi
 refused "a profile of another model" "the profile of resnet18 is for another plan.*" $recorded --comm none --model resnet50 --replay "$scratch/profile.json"
 refused "a profile that is not there" "nowhere.json cannot be read" $recorded --comm none --replay "$scratch/nowhere.json"
 refused "three speeds for two ranks" "3 machines for 2 workers" $recorded --ranks 2 --replay-rate 1,2,3
