@@ -31,6 +31,7 @@
 #include <cuda_runtime_api.h>
 #endif
 
+#include "common/printed.hpp"
 #include "common/processors.hpp"
 
 using namespace convoy;
@@ -371,6 +372,7 @@ int run(int argc, char** argv) {
     std::cout << json(found).dump(2) << '\n';
   else
     print(found);
+  examples::expect_printed();
   return 0;
 }
 

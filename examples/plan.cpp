@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/numbers.hpp"
+#include "common/printed.hpp"
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/bert.hpp>
 #include <convoy/models/convnet.hpp>
@@ -277,6 +278,7 @@ int main(int argc, char** argv) {
       std::cout << json(w.model, plan).dump(2) << '\n';
     else
       print(w.model, plan);
+    examples::expect_printed();
   } catch (const std::exception& error) {
     std::cerr << "plan: " << error.what() << '\n';
     return 1;

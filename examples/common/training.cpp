@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "printed.hpp"
 #include "processors.hpp"
 #include "train_task.hpp"
 #include <convoy/graph/dynamic.hpp>
@@ -220,7 +221,9 @@ int run_parsed(int argc, char** argv, const Program& program) {
 
 int run(int argc, char** argv, const Program& program) {
   try {
-    return run_parsed(argc, argv, program);
+    const int code = run_parsed(argc, argv, program);
+    expect_printed();
+    return code;
   } catch (const std::exception& error) {
     std::cerr << concat(program.name, ": ", error.what(), '\n');  // as one string: ranks share a terminal
     return 1;

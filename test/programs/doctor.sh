@@ -30,5 +30,9 @@ if [ -n "$mpirun" ]; then
     says 'warning:arankisboundtooneprocessor.*--bind-tonone' $mpirun -np 1 --bind-to core "$program"
   fi
 fi
+if [ -c /dev/full ] && "$program" --json > /dev/full 2> "$scratch/out"; then
+  echo "FAILED a full disk: it ended well"
+  failures=$((failures + 1))
+fi
 [ $failures -eq 0 ] && echo "doctor says what there is"
 exit $((failures > 0))

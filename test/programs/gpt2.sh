@@ -45,6 +45,12 @@ for seed in 1 2 1; do
   [ ! -e "$scratch/seed-$seed" ] || cmp -s "$scratch/out" "$scratch/seed-$seed" || complain "a seed says the same twice"
   cp "$scratch/out" "$scratch/seed-$seed"
 done
+if [ -c /dev/full ]; then
+  for what in "--evaluate --data $scratch/text" "--generate 60"; do
+    "$program" $small --threads 1 --checkpoint "$scratch/heart" $what > /dev/full 2> "$scratch/out" && complain "a full disk, with $what: it ended well"
+    grep -q "^gpt2: the standard output cannot be written$" "$scratch/out" || complain "a full disk, with $what: it does not say so"
+  done
+fi
 refused "batch norms of all ranks" "^gpt2: --sync-batch-norm is for models with batch norms, and gpt2 has none$" --data "$scratch/text" $small --sync-batch-norm
 refused "taps of filters" "^gpt2: --keep-dead-taps is for models with convolutions, and gpt2 has none$" --data "$scratch/text" $small --keep-dead-taps
 refused "a text by nothing" "--generate needs --weights or --checkpoint" --generate 5 $small

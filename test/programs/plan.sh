@@ -50,5 +50,13 @@ refused "an unknown model" "^plan: there is no model 'bart'; there are bert, ber
 refused "a size of another model" "^plan: resnet18 has no --layers; it has --channels, --classes, --height, --width$" resnet18 --layers 3
 refused "hidden layers elsewhere" "^plan: bert has no --hidden; only mlp has$" bert --hidden 3
 refused "heads that do not divide" "^plan: model: .* has 7 heads, which do not divide" bert --heads 7
+if [ -c /dev/full ]; then
+  for form in "" --json; do
+    if out=$("$program" bert $form 2>&1 > /dev/full) || [ "$out" != "plan: the standard output cannot be written" ]; then
+      printf '%s\n' "FAILED a full disk: plan bert $form said '$out'"
+      failures=$((failures + 1))
+    fi
+  done
+fi
 [ $failures -eq 0 ] && echo "plan knows every model"
 exit $((failures > 0))
