@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -224,6 +225,11 @@ int run(int argc, char** argv, const Program& program) {
     const int code = run_parsed(argc, argv, program);
     expect_printed();
     return code;
+  } catch (const std::bad_alloc&) {
+    std::cerr << concat(program.name,
+                        ": there is not enough memory; a smaller batch, model or data set, or "
+                        "fewer ranks and threads, need less\n");
+    return 1;
   } catch (const std::exception& error) {
     std::cerr << concat(program.name, ": ", error.what(), '\n');  // as one string: ranks share a terminal
     return 1;

@@ -62,5 +62,10 @@ refused "half an id" "odd is 5 bytes long, expected a multiple of 4" --data "$sc
 refused "heads that do not divide" "heads" --data "$scratch/text" --layers 1 --width 30 --heads 4 --length 16
 refused "missing merges" "^gpt2: --merges: $scratch/nowhere does not exist$" --generate 5 $small --checkpoint "$scratch/kept" --merges "$scratch/nowhere"
 refused "a missing text" "^gpt2: --data: $scratch/nowhere does not exist$" --data "$scratch/nowhere"
+few() { (ulimit -v 16000000 && exec timeout 60 "$program" "$@") > "$scratch/out" 2>&1; } # few ARGUMENT...: in 16 GB
+if few --help; then # which a sanitizer does not start in
+  few --threads 1 --data "$scratch/text" $small --vocabulary 200000000 && complain "more than the memory: it ended well"
+  grep -q "^gpt2: there is not enough memory; " "$scratch/out" || complain "more than the memory: it does not say so"
+fi
 refused "weights of another model" "has shape .*, expected|lacks [0-9]+ of the model's tensors" --data "$scratch/text" --layers 2 --width 64 --heads 2 --length 32 --weights "$scratch/kept/step-200/model.safetensors"
 finish
