@@ -188,7 +188,7 @@ int main(int argc, char** argv) {
             {"--generate", &wanted.generate,
              "Instead of training, continue --prompt by this many tokens, with --weights or the newest "
              "checkpoint",
-             Accepts::not_negative},
+             Accepts::positive},
             {"--prompt", &wanted.prompt, "Text that --generate continues"},
             {"--temperature", &wanted.sampling.temperature,
              "Sampling temperature of --generate (0: always the likeliest token)", Accepts::not_negative},
