@@ -83,6 +83,7 @@ class Tokens {
 void generate(const Options& o, const Wanted& wanted) {
   if (o.weights.empty() && o.checkpoint.empty())
     fail<ConfigError>("--generate needs --weights or --checkpoint");
+  refuse_files(o, "--generate");
   const Tokens tokens(wanted);
   std::vector<i32> text = tokens.encode(wanted.prompt);
   models::Gpt2Sizes sizes = wanted.sizes;

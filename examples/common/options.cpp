@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 
 #include "numbers.hpp"
+#include <convoy/core/error.hpp>
 #include <convoy/optim/schedule.hpp>
 
 namespace examples {
@@ -119,6 +120,21 @@ std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options) {
                          : static_cast<std::int64_t>(
                                std::min(std::strtod(options.bucket_mib.c_str(), nullptr) * (1 << 20), most));
   return convoy::graph::BucketOptions{std::max<std::int64_t>(bytes, 1), std::max<std::int64_t>(bytes, 1)};
+}
+
+std::vector<std::pair<std::string_view, std::string>> files_of(const Options& o) {
+  return {{"--json", o.json},
+          {"--csv", o.csv},
+          {"--timeline", o.timeline},
+          {"--batches", o.batches},
+          {"--profile-out", o.profile_out}};
+}
+
+void refuse_files(const Options& o, std::string_view instead) {
+  for (const auto& [option, path] : files_of(o))
+    if (!path.empty())
+      convoy::fail<convoy::ConfigError>(option, ' ', path, " is about a training, and with ", instead,
+                                        " there is none; leave out one of the two options");
 }
 
 bool parse(int argc, char** argv, const std::string& about, const Choices& choices,

@@ -5,6 +5,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "own_option.hpp"
@@ -97,6 +99,13 @@ convoy::comm::Choice choice_of(const Options& options);
 
 /// The buckets that the options choose; none: the model's own.
 std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options);
+
+/// The files that a training writes, each with its option; an empty path: it does not write this one.
+std::vector<std::pair<std::string_view, std::string>> files_of(const Options& options);
+
+/// Throws ConfigError if the options name such a file, although they ask for `instead`, an option with which
+/// nothing is trained.
+void refuse_files(const Options& options, std::string_view instead);
 
 /// Parses the command line; `own` adds options. On `--help` or an error, prints the help or the error and
 /// returns false with the exit code in `code`.

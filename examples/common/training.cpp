@@ -138,12 +138,8 @@ void refuse_strangers(const Options& o) {
                       "built with MPI by mpirun or srun --mpi=pmix (srun --mpi=list shows what there is), or "
                       "let each rank train alone with --transport threads");
   if (o.evaluate) return;
-  const std::pair<const char*, const std::string&> written[] = {{"--json", o.json},
-                                                                {"--csv", o.csv},
-                                                                {"--timeline", o.timeline},
-                                                                {"--batches", o.batches},
-                                                                {"--profile-out", o.profile_out},
-                                                                {"--checkpoint", o.checkpoint}};
+  auto written = files_of(o);
+  written.emplace_back("--checkpoint", o.checkpoint);
   for (const auto& [option, path] : written)
     if (!path.empty())
       fail<ConfigError>("a launcher has started ", ranks,
@@ -176,6 +172,7 @@ int run_parsed(int argc, char** argv, const Program& program) {
     fail<ConfigError>("--evaluate does not apply to a replay, which computes nothing");
   if (o.evaluate && o.weights.empty() && o.checkpoint.empty())
     fail<ConfigError>("--evaluate needs --weights or --checkpoint");
+  if (o.evaluate) refuse_files(o, "--evaluate");
   if (program.instead(o)) return 0;
 #ifdef CONVOY_EXAMPLES_CUDA
   if (between_gpus(choices, o)) {

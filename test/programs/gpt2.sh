@@ -61,6 +61,12 @@ printf 12345 > "$scratch/odd"
 refused "half an id" "odd is 5 bytes long, expected a multiple of 4" --data "$scratch/odd" --bits 32 $small
 refused "heads that do not divide" "heads" --data "$scratch/text" --layers 1 --width 30 --heads 4 --length 16
 refused "no token" "^--generate: 0 is not a number above 0$" --generate 0 $small --checkpoint "$scratch/kept"
+for written in json csv timeline batches profile-out; do
+  for instead in "--evaluate" "--generate 5"; do
+    refused "a --$written of no training, with $instead" "^gpt2: --$written .*/file is about a training, and with ${instead% *} there is none" \
+      $instead $small --checkpoint "$scratch/kept" --data "$scratch/text" --$written "$scratch/file"
+  done
+done
 refused "missing merges" "^gpt2: --merges: $scratch/nowhere does not exist$" --generate 5 $small --checkpoint "$scratch/kept" --merges "$scratch/nowhere"
 refused "a missing text" "^gpt2: --data: $scratch/nowhere does not exist$" --data "$scratch/nowhere"
 few() { (ulimit -v 16000000 && exec timeout 60 "$program" "$@") > "$scratch/out" 2>&1; } # few ARGUMENT...: in 16 GB
