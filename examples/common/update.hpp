@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "options.hpp"
+#include <convoy/core/error.hpp>
 #include <convoy/optim/registry.hpp>
 #include <convoy/optim/schedule.hpp>
 
@@ -19,8 +21,24 @@ inline convoy::optim::Any::Options optimizer_of(const Options& o) {
   return convoy::optim::make(o.optimizer, settings);
 }
 
-/// The learning-rate schedule of a run of `total` steps.
+/// Throws ConfigError for an option that the decay does not use.
+inline void expect_decay_uses_its_options(const Options& o) {
+  const Options unset;
+  const auto expect = [&](bool set, const char* option, const char* decays) {
+    if (set && std::string_view(decays).find(o.decay) == std::string_view::npos)
+      convoy::fail<convoy::ConfigError>("--decay ", o.decay, " does not use ", option,
+                                        ", which is an option of ", decays);
+  };
+  expect(o.decay_end != unset.decay_end, "--decay-end", "linear, cosine and polynomial");
+  expect(o.decay_power != unset.decay_power, "--decay-power", "polynomial");
+  expect(o.decay_gamma != unset.decay_gamma, "--decay-gamma", "steps and milestones");
+  expect(o.decay_every != unset.decay_every, "--decay-every", "steps");
+  expect(!o.milestones.empty(), "--milestones", "milestones");
+}
+
+/// The learning-rate schedule of a run of `total` steps. Throws ConfigError if options contradict the decay.
 inline convoy::optim::Schedule schedule_of(const Options& o, std::int64_t total) {
+  expect_decay_uses_its_options(o);
   if (o.decay == "steps" && o.decay_every == 0)
     convoy::fail<convoy::ConfigError>("--decay steps needs --decay-every, the steps between two reductions");
   if (o.decay == "milestones" && o.milestones.empty())

@@ -189,6 +189,10 @@ done
 refused "a rate that is no number" "^--lr: abc is not a number above 0$" $program --lr abc
 refused "a decay in steps of no length" "--decay steps needs --decay-every" $run --data "$scratch/sound" --decay steps
 refused "a decay at no milestone" "--decay milestones needs --milestones" $run --data "$scratch/sound" --decay milestones
+for option in "--decay-end 0.1 --decay none" "--decay-power 3" "--decay-gamma 0.5" "--decay-every 30" "--milestones 30,60 --decay steps --decay-every 9"; do
+  refused "a decay without $option" "^mnist_resnet: --decay [a-z]+ does not use ${option%% *}, which is an option of [a-z]" \
+    $run --data "$scratch/sound" $option
+done
 refused "fewer steps than none" "^--steps: -1 is not 0 or a number above 0$" $program --steps -1
 refused "an evaluation of nothing" "there is no checkpoint in $scratch/nowhere" $run --data "$scratch/sound" --evaluate --checkpoint "$scratch/nowhere"
 refused "a parameter server in the background" "parameter server" $run --ranks 2 --comm ps --background --data "$scratch/sound"
