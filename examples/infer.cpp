@@ -1,6 +1,6 @@
 // Computes a model's outputs for inputs from a file, with weights of torchvision, Hugging Face or convoy; can
 // write the weights in the same form.
-#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <iostream>
 #include <optional>
@@ -97,7 +97,14 @@ Field field_of(const Plan& plan, int n, const io::Safetensors& file, int rows) {
   Shape shape(rows);
   for (int i = 0; i < node.shape.rank; ++i) shape.extent[shape.rank++] = node.shape[i];
   file.read(node.name.view(), shape, field.floats);
-  if (node.dtype == DType::i32) field.integers.assign(field.floats.begin(), field.floats.end());
+  if (node.dtype != DType::i32) return field;
+  for (const float value : field.floats) {
+    constexpr float most = 1 << 24;  // above it not every whole number is a float
+    if (value != std::trunc(value) || !(std::abs(value) <= most))
+      fail(file.path().string(), ": the tensor '", node.name.view(), "' holds ", value,
+           ", expected whole numbers up to 2^24");
+    field.integers.push_back(static_cast<i32>(value));
+  }
   return field;
 }
 

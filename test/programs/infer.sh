@@ -39,6 +39,12 @@ for weights in own theirs; do
 done
 refused "weights of another model" "has shape .*, expected|lacks [0-9]+ of the model's tensors" --model resnet18 --weights "$scratch/own" $files
 refused "a vocabulary that is not the weights'" "'transformer.wte.weight' has shape .*, expected" ${sizes/vocabulary 4/vocabulary 5} --weights "$scratch/own" $files
+# An input whose second id is no whole number: 1.5, a NaN, and 1e20, all as floats.
+for bits in '\0\0\300\077' '\0\0\300\177' '\354\170\255\140'; do
+  tensors "$scratch/in" input_ids:2,3
+  printf "$bits" | dd of="$scratch/in" bs=1 seek=$(($(wc -c < "$scratch/in") - 20)) conv=notrunc 2> /dev/null
+  refused "an id that is no whole number" "in: the tensor 'input_ids' holds (1.5|nan|1e\+20), expected whole numbers" $sizes --weights "$scratch/own" $files
+done
 tensors "$scratch/in" input_ids:2,4
 refused "rows of another length" "the tensor 'input_ids' has shape \[2, 4\], not \[2, 3\]" $sizes --weights "$scratch/own" $files
 tensors "$scratch/in" images:2,3
