@@ -160,8 +160,10 @@ int main(int argc, char** argv) {
                                     {"--length", &w.length, "Tokens per row"},
                                     {"--predictions", &w.predictions, "Masked positions per row of BERT"}})
     app.add_option(name, *value, about)->check(examples::positive());
-  app.add_option("--vocabulary", w.vocabulary, "Vocabulary size (0: the published model's)");
-  app.add_option("--positions", w.positions, "Rows of the position embedding (0: the published model's)");
+  app.add_option("--vocabulary", w.vocabulary, "Vocabulary size (0: the published model's)")
+      ->check(examples::not_negative());
+  app.add_option("--positions", w.positions, "Rows of the position embedding (0: the published model's)")
+      ->check(examples::not_negative());
   app.add_option("--threads", w.threads, "Number of threads (0: one per available processor)")
       ->check(examples::not_negative());
   CLI11_PARSE(app, argc, argv);

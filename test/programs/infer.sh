@@ -49,6 +49,9 @@ tensors "$scratch/in" input_ids:2,4
 refused "rows of another length" "the tensor 'input_ids' has shape \[2, 4\], not \[2, 3\]" $sizes --weights "$scratch/own" $files
 tensors "$scratch/in" images:2,3
 refused "inputs of another name" "has no tensor 'input_ids'" $sizes --weights "$scratch/own" $files
+for option in --vocabulary --positions; do
+  refused "a negative $option" "^$option: -4 is not 0 or a number above 0$" --model gpt2 --weights "$scratch/own" $files $option -4
+done
 refused "no inputs" "^infer: --inputs: $scratch/nowhere does not exist$" $sizes --weights "$scratch/own" --inputs "$scratch/nowhere" --outputs "$scratch/logits"
 refused "no weights" "^infer: --weights: $scratch/nowhere does not exist$" $sizes --weights "$scratch/nowhere" $files
 [ $failures -eq 0 ] && echo "infer reads and writes weights, and refuses what it should"
