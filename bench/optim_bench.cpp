@@ -4,6 +4,7 @@
 // as many threads in the same process. optim/muon/<rows>x<columns>/threads:<n> is a step over one matrix,
 // reported in GFLOPS because matrix products dominate it.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -153,6 +154,7 @@ int main(int argc, char** argv) {
   add<optim::Lookahead<optim::AdamW>>();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
+  const std::size_t cases = benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
+  return cases == 0;  // a filter that selects none is a mistake
 }

@@ -1,6 +1,7 @@
 // step_bench: times one training step (forward, backward, optimizer) of each model on each Exec, with data in
 // memory. Names are step/<model>/<image>/<exec>/batch:<rows>/threads:<n>; counters are images per second and
 // the step's FLOP/s as a fraction of a matrix product's on as many threads in the same process.
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,7 @@ int main(int argc, char** argv) {
   add<models::ResNet50<imagenet, 1000>>("resnet50", "224x224", 16);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
+  const std::size_t cases = benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
+  return cases == 0;  // a filter that selects none is a mistake
 }

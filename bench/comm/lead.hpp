@@ -43,10 +43,11 @@ void take_part(const T& where, std::vector<Case> cases, std::vector<char*> argum
   int count = static_cast<int>(arguments.size());
   benchmark::Initialize(&count, arguments.data());
   const bool understood = !benchmark::ReportUnrecognizedArguments(count, arguments.data());
-  if (understood) benchmark::RunSpecifiedBenchmarks();
+  const bool ran = understood && benchmark::RunSpecifiedBenchmarks() > 0;
   benchmark::Shutdown();
   runner.stop();
   if (!understood) convoy::fail<convoy::ConfigError>("there is an unknown option; --help lists all options");
+  if (!ran) convoy::fail<convoy::ConfigError>("--benchmark_filter selects no case");
 }
 
 }  // namespace bench

@@ -27,6 +27,10 @@ timeout 60 "$program" --ranks none > "$scratch/out" 2>&1 && failed "a number of 
 grep -q -- "--ranks must be" "$scratch/out" || failed "the option at fault is not named"
 timeout 60 "$program" --benchmrk_filter=x > "$scratch/out" 2>&1 && failed "a flag that there is not"
 grep -q -- "--benchmrk_filter" "$scratch/out" || failed "the flag that there is not is not named"
+for filter in nothing '('; do
+  timeout 60 "$program" --benchmark_filter="$filter" > "$scratch/out" 2>&1 && failed "a filter of '$filter', which selects no case"
+  grep -q "comm_bench: --benchmark_filter selects no case" "$scratch/out" || failed "the filter of '$filter' is not named"
+done
 if [ -n "$mpirun" ]; then
   launch=$mpirun
   # shellcheck disable=SC2086  # several words
