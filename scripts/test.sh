@@ -28,7 +28,7 @@ check() {
 }
 
 # Without a GPU the CUDA programs are only compiled, and optimization would be half of nvcc's time.
-cuda=(-DCMAKE_CUDA_ARCHITECTURES=80-virtual "-DCMAKE_CUDA_FLAGS_RELEASE=-O0 -DNDEBUG")
+cuda=(-DCMAKE_CUDA_ARCHITECTURES=80-virtual "-DCMAKE_CUDA_FLAGS_RELEASE=-O0 -Xcicc -O0 -DNDEBUG")
 if nvidia-smi -L >/dev/null 2>&1; then cuda=(); fi
 build release -DCONVOY_TESTS=ON -DCONVOY_EXAMPLES=ON -DCONVOY_BENCH=ON -DCONVOY_HOST=ON -DCONVOY_MPI=ON \
   "${cuda[@]}"

@@ -132,7 +132,7 @@ TEST_CASE("ranks that divide matrices give the bits of ranks that update all") {
       CAPTURE(ranks);
       // 1e9 is far above any norm: servers and ranks decide, but scale nothing.
       for (const float clip : {0.0f, 1e9f}) {
-        if (sanitized && buckets.has_value() != (clip == 0)) continue;
+        if ((sanitized || ranks != 3) && buckets.has_value() != (clip == 0)) continue;
         const Run run{.ranks = ranks, .buckets = buckets, .clip = clip};
         const auto expected = trained<InOrder>(run);
         CHECK(trained<Sharded<InOrder>>(run) == expected);
