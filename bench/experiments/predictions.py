@@ -10,6 +10,18 @@ from .cells import PROGRAMS
 from .failure import Failure
 
 SIZES = ("--layers", "--width", "--heads", "--ffn", "--image-size")
+# Options of trainers that predict has, too, and the number of their values.
+EXCHANGE = {"--background": 0, "--codec": 1, "--codec-fraction": 1, "--codec-rank": 1, "--staleness": 1, "--weighted": 0}
+
+
+def of_exchange(options):
+    """Those of a trainer's options that change what is predicted."""
+    words = []
+    for at, word in enumerate(options):
+        name, equals, _ = word.partition("=")
+        if name in EXCHANGE:
+            words += options[at : at + 1 + (0 if equals else EXCHANGE[name])]
+    return words
 
 
 class Predictor:
@@ -67,6 +79,9 @@ class Predictor:
             words.append("--no-overlap")
         if cell.keep_dead_taps:
             words.append("--keep-dead-taps")
+        if cell.optimizer:
+            words += ["--optimizer", cell.optimizer]
+        words += of_exchange(cell.options)
         if alone:
             words += ["--samples-per-second", f"{alone:g}"]
         return words

@@ -273,6 +273,11 @@ class Predictions(Case):
         uneven = task(nodes=2, ranks_per_node=3, comm="ps", servers=1).cell
         self.refused("7 ranks on 2 nodes", predictions.Predictor("", "").words, uneven, None)
 
+    def test_options_of_the_exchange_are_predicted_with(self):
+        options = ("--codec", "topk", "--codec-fraction=0.1", "--threads", "2", "--background")
+        words = predictions.Predictor("", "").words(task(nodes=2, ranks_per_node=1, optimizer="muon", options=options).cell, None)
+        self.assertEqual(words[-6:], ["--optimizer", "muon", "--codec", "topk", "--codec-fraction=0.1", "--background"])
+
     def test_what_cannot_be_predicted_is_said_and_no_failure(self):
         self.write("pair.json", "{}")
         driver = self.driver()
