@@ -100,4 +100,6 @@ TEST_CASE("every decay has a name; unknown names and invalid schedules are refus
         "schedule: a decay at milestones needs at least one of them");
   CHECK(refusal({.decay = Decay::milestones, .milestones = {5, 3}}) ==
         "schedule: milestones must be in ascending order");
+  CHECK(refusal({.decay = Decay::milestones, .milestones = {-5, 3}}) ==
+        "schedule: the milestone -5 is negative");
 }

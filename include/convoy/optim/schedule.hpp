@@ -123,6 +123,8 @@ struct Schedule {
       fail<ConfigError>("schedule: the factor of each reduction must be 0 or more, not ", gamma);
     if (!std::is_sorted(milestones.begin(), milestones.end()))
       fail<ConfigError>("schedule: milestones must be in ascending order");
+    if (decay == Decay::milestones && milestones.front() < 0)
+      fail<ConfigError>("schedule: the milestone ", milestones.front(), " is negative");
   }
 };
 
