@@ -49,6 +49,9 @@ TEST_CASE("sim: clusters are read strictly") {
   refuses<CheckpointError>("[]", "c.json: at byte 0 there is no '{'");
   refuses<CheckpointError>(R"({"speed": 1})",
                            "c.json: at byte 9 there is a member 'speed', which a cluster does not have");
+  refuses<CheckpointError>(
+      R"({"sp\need": 1})",
+      R"(c.json: at byte 11 there is a member 'sp\u000aeed', which a cluster does not have)");
   refuses<CheckpointError>(R"({"name": "a", "name": "b"})",
                            "c.json: at byte 21 the member 'name' is there twice");
   refuses<CheckpointError>(

@@ -11,7 +11,6 @@
 #include <convoy/sim/cluster.hpp>
 
 #if CONVOY_DEFINITIONS
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -59,7 +58,7 @@ inline void read_value(io::JsonReader& json, Wiring& value) {
     value = wiring;
     return;
   }
-  json.fail_here(concat("there is the wiring '", name, "'; choose pairs, ports, bus or memory"));
+  json.fail_here(concat("there is the wiring ", io::cited(name), "; choose pairs, ports, bus or memory"));
 }
 template <fields::Listed T>
 void read_value(io::JsonReader& json, T& value);
@@ -70,18 +69,17 @@ void read_value(io::JsonReader& json, std::vector<T>& value) {
 
 template <fields::Listed T>
 void read_value(io::JsonReader& json, T& value) {
-  std::vector<std::string> taken;
+  io::JsonMembers members(json);
   json.object([&](const std::string& key) {
-    if (std::find(taken.begin(), taken.end(), key) != taken.end())
-      json.fail_here(concat("the member '", key, "' is there twice"));
-    taken.push_back(key);
+    members.take(key);
     bool known = false;
     fields::for_each(value, [&](std::string_view name, auto& member, auto) {
       if (name != key) return;
       known = true;
       read_value(json, member);
     });
-    if (!known) json.fail_here(concat("there is a member '", key, "', which a cluster does not have"));
+    if (!known)
+      json.fail_here(concat("there is a member ", io::cited(key), ", which a cluster does not have"));
   });
 }
 
