@@ -40,10 +40,10 @@ inline Range positions_of_tap(int tap, int extent, int stride, int padding, int 
   return {begin, end < positions ? end : positions};
 }
 
-/// Calls `multiply(x, w, y)` for each product of an input element and a weight, with the indices of both and
-/// of the output it is added to.
+/// Calls `multiply(x, w, y, n)` for all products of an input element and a weight: input elements `x`,
+/// `x` + stride, ... are multiplied by weight `w` for `n` consecutive output elements from `y`.
 template <class Multiply>
-void for_each_product(const Convolution& c, int rows, Multiply multiply) {
+void for_each_run(const Convolution& c, int rows, Multiply multiply) {
   const int stride = c.window.stride, padding = c.window.padding, dilation = c.window.dilation;
   const int in = c.in / c.window.groups, out = c.out / c.window.groups;  // of one group
   std::int64_t w = 0;
@@ -58,8 +58,8 @@ void for_each_product(const Convolution& c, int rows, Multiply multiply) {
               const std::int64_t from =
                   ((r * c.in + i) * c.height + y * stride - padding + tap_y * dilation) * c.width;
               const std::int64_t to = ((r * c.out + o) * c.out_height + y) * c.out_width;
-              for (std::int64_t x = right.begin; x < right.end; ++x)
-                multiply(from + x * stride - padding + tap_x * dilation, w, to + x);
+              multiply(from + right.begin * stride - padding + tap_x * dilation, w, to + right.begin,
+                       right.end - right.begin);
             }
         }
 }
@@ -71,24 +71,31 @@ void convolve(const Convolution& c, int rows, const T* x, const T* weight, const
     for (int o = 0; o < c.out; ++o)
       for (std::int64_t i = 0; i < c.map(); ++i)
         y[(r * c.out + o) * c.map() + i] = bias == nullptr ? T(0) : bias[o];
-  for_each_product(c, rows, [=](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
-    y[at_y] += weight[at_w] * x[at_x];
+  const int stride = c.window.stride;
+  for_each_run(c, rows, [=](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y, std::int64_t n) {
+    const T w = weight[at_w];
+    for (std::int64_t i = 0; i < n; ++i) y[at_y + i] += w * x[at_x + i * stride];
   });
 }
 
 /// Adds to dx the gradient of the input.
 template <class T>
 void convolve_backward_input(const Convolution& c, int rows, const T* weight, const T* dy, T* dx) {
-  for_each_product(c, rows, [=](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
-    dx[at_x] += weight[at_w] * dy[at_y];
+  const int stride = c.window.stride;
+  for_each_run(c, rows, [=](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y, std::int64_t n) {
+    const T w = weight[at_w];
+    for (std::int64_t i = 0; i < n; ++i) dx[at_x + i * stride] += w * dy[at_y + i];
   });
 }
 
 /// Adds to dweight the gradient of the live weights.
 template <class T>
 void convolve_backward_weight(const Convolution& c, int rows, const T* x, const T* dy, T* dweight) {
-  for_each_product(c, rows, [=](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y) {
-    dweight[at_w] += x[at_x] * dy[at_y];
+  const int stride = c.window.stride;
+  for_each_run(c, rows, [=](std::int64_t at_x, std::int64_t at_w, std::int64_t at_y, std::int64_t n) {
+    T sum = dweight[at_w];
+    for (std::int64_t i = 0; i < n; ++i) sum += x[at_x + i * stride] * dy[at_y + i];
+    dweight[at_w] = sum;
   });
 }
 
