@@ -1,6 +1,6 @@
 #!/bin/sh
 # check.sh COMPILER STD FLAGS_FILE BASES HEADER...: each header compiles alone and without a warning, after the standard library, which
-# std.sh has checked. BASES are headers that many others include, separated by spaces: each is precompiled once.
+# std.sh has checked. BASES are those of the headers that many others include, separated by spaces: each is precompiled once.
 compiler=$1 std=$2 flags=$3 bases=$4
 shift 4
 here=$(cd "$(dirname "$0")" && pwd)
@@ -35,5 +35,5 @@ while read -r base headers; do
   fi
 done <"$scratch/chains"
 [ $failed -eq 0 ] || exit 1
-[ "$tested" -ge $# ] || { echo "only $tested of $# headers were compiled" >&2; exit 1; }
+[ "$tested" -eq $# ] || { echo "$tested headers were compiled instead of $#" >&2; exit 1; }
 echo "$# headers compile alone, from $(wc -l <"$scratch/chains") sources"

@@ -1,4 +1,4 @@
-# For mnist_resnet.*sh, which say `program=$1` first: helpers, and a small sound data set.
+# For mnist_resnet.sh and mnist_resnet.ranks.sh, which set `program` first: helpers, and a small sound data set.
 set -u
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
