@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,7 +62,8 @@ class Symbols {
 
   Symbols() {
     std::ifstream file("/proc/self/exe", std::ios::binary);
-    const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+    std::vector<char> bytes(std::filesystem::file_size("/proc/self/exe"));
+    if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) return;
     ElfW(Ehdr) header;
     if (bytes.size() < sizeof header) return;
     std::memcpy(&header, bytes.data(), sizeof header);
