@@ -140,6 +140,7 @@ struct AttentionRun {
 }  // namespace
 
 TEST_CASE_TEMPLATE("An attention is that of plain loops", T, float, bf16, f16) {
+  if (sanitized && std::is_same_v<T, f16>) return;  // f16 accesses the memory that bf16 does
   const AttentionCase cases[] = {
       {.queries = 1, .keys = 1, .key_features = 1, .value_features = 1, .gap = 1},
       {.queries = 64, .keys = 64, .key_features = 64, .value_features = 64, .causal = true, .second = true},
@@ -169,6 +170,7 @@ TEST_CASE_TEMPLATE("An attention is that of plain loops", T, float, bf16, f16) {
 }
 
 TEST_CASE_TEMPLATE("An attention of random extents is that of plain loops", T, float, bf16, f16) {
+  if (sanitized && std::is_same_v<T, f16>) return;
   std::mt19937 draws(8);
   const auto below = [&](unsigned n) { return static_cast<int>(draws() % n); };
   for (int k = 0; k < (sanitized ? 4 : 12); ++k) {
