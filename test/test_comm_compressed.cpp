@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <stdexcept>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -284,4 +285,14 @@ TEST_CASE("codecs are chosen by name") {
                        ConfigError);
   CHECK_THROWS_AS(comm::make("tree", Threads{}, {}, {.codec = "int8"}), ConfigError);
   CHECK_THROWS_AS((Compressed<Ring<Threads>, codec::TopK>(Threads{}, options, {0})), ConfigError);
+}
+
+TEST_CASE_TEMPLATE("a compressed exchange that is open may be replaced by another", Codec, codec::Bf16,
+                   codec::Int8) {
+  Threads::World(2).run([](const Threads& endpoint) {
+    Compressed<Ring<Threads>, Codec> exchange(endpoint, options);
+    const std::vector<float> first = oracle::train(exchange, 3'000, 2);
+    exchange = Compressed<Ring<Threads>, Codec>(endpoint, options);
+    if (oracle::train(exchange, 3'000, 2) != first) throw std::logic_error("other parameters");
+  });
 }

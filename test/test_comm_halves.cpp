@@ -3,6 +3,7 @@
 // flight, and reduce-scatter and all-gather on a user's own spans.
 #include <atomic>
 #include <numeric>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -329,4 +330,16 @@ TEST_CASE_TEMPLATE("all-gather moves elements of any size whole", T, u8, bf16, f
       });
       CHECK(right == 2 * ranks);
     }
+}
+
+TEST_CASE_TEMPLATE("an exchange that is open may be replaced by another", A,
+                   comm::Sharded<comm::Ring<Threads>>, comm::Reproducible<comm::Ring<Threads>>) {
+  Threads::World(2).run([](const Threads& endpoint) {
+    A exchange(endpoint, small);
+    const std::vector<float> first = oracle::train(exchange, 3'000, 2);
+    float sum[] = {1};
+    exchange.all_reduce(std::span<float>(sum), comm::sum);
+    exchange = A(endpoint, small);
+    if (oracle::train(exchange, 3'000, 2) != first) throw std::logic_error("other parameters");
+  });
 }

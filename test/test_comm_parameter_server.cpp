@@ -253,6 +253,27 @@ TEST_CASE("an exchange may be moved once it is open") {
   });
 }
 
+TEST_CASE("an exchange that is open may be replaced by another") {
+  Threads::World(2).run([](Threads endpoint) {
+    comm::ParameterServer<Threads> exchange(endpoint, options);
+    std::vector<float> gradients(40, 1.0f), parameters(40);
+    const std::vector<Range> cuts{{0, 16}, {16, 40}};
+    const auto descend = [](const comm::ServerPart& part) {
+      for (std::int64_t i = 0; i < part.range.size(); ++i) part.parameters[i] -= part.gradients[i];
+    };
+    for (const bool replaces : {false, true}) {
+      if (replaces) exchange = comm::ParameterServer<Threads>(endpoint, options);
+      exchange.open({}, {gradients, parameters, cuts});
+      exchange.serve(descend);
+      std::fill(gradients.begin(), gradients.end(), 1.0f);
+      exchange.finish([](Range, float) {});
+      exchange.dismiss();
+    }
+    for (const float p : parameters)
+      if (p != -4) throw std::logic_error("other parameters");
+  });
+}
+
 TEST_CASE("with sync, workers that make different numbers of steps are told who left") {
   for (const int hurried : {0, 1}) {
     std::atomic<int> named{0};

@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/defaults.hpp>
@@ -80,6 +81,14 @@ CONVOY_INSTANTIATE(Schedules Schedules::of<schedule::Ring>());
 class AnyCollectives : public Defaults<AnyCollectives> {
  public:
   AnyCollectives(const transport::Any& where, const Schedules& schedules, const Options& options);
+  AnyCollectives(AnyCollectives&&) noexcept = default;
+  /// Swaps the two, so that the old engine outlives the memory that a derived policy has from it.
+  AnyCollectives& operator=(AnyCollectives&& other) noexcept {
+    std::swap(engine_, other.engine_);
+    std::swap(schedules_, other.schedules_);
+    std::swap(chooser_, other.chooser_);
+    return *this;
+  }
 
   int rank() const { return engine_->rank(); }
   int size() const { return engine_->size(); }

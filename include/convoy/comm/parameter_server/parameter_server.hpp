@@ -22,6 +22,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <functional>
+#include <utility>
 
 #include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/parameter_server/client.hpp>
@@ -299,7 +300,16 @@ CONVOY_FUNCTION Served::Served(const transport::Any& where, const Service& servi
              options),
       ends_(std::make_unique<Ends>(where, options.deadline, everyone_->memory())) {}
 CONVOY_FUNCTION Served::Served(Served&&) noexcept = default;
-CONVOY_FUNCTION Served& Served::operator=(Served&&) noexcept = default;
+CONVOY_FUNCTION Served& Served::operator=(Served&& other) noexcept {
+  ends_ = std::move(other.ends_);  // first, because the memory of the old ends is of the old `everyone_`
+  service_ = other.service_;
+  everyone_ = std::move(other.everyone_);
+  group_ = std::move(other.group_);
+  parts_ = std::move(other.parts_);
+  shard_ = other.shard_;
+  served_ = other.served_;
+  return *this;
+}
 CONVOY_FUNCTION Served::~Served() = default;
 
 CONVOY_FUNCTION void Served::visit_state(StateVisitor& visitor) {
