@@ -274,6 +274,30 @@ TEST_CASE("an exchange that is open may be replaced by another") {
   });
 }
 
+TEST_CASE("without sync, the worker on a busy server makes its steps while the others make theirs") {
+  std::atomic<int> updates{0};
+  int before = 0;  // updates when the worker on the server has made its first step
+  Threads::World(4).run([&](const Threads& endpoint) {
+    comm::Served exchange(endpoint, {comm::Async::consistency}, options);
+    std::vector<float> gradients(40), parameters(40);
+    const std::vector<Range> cuts{{0, 40}};
+    exchange.open({}, {gradients, parameters, cuts});
+    // While an update is made, another worker's gradients come.
+    const auto serve = [&](const comm::ServerPart&) {
+      ++updates;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    exchange.serve(serve);
+    for (int step = 0; step < 100; ++step) {
+      exchange.finish([](Range, float) {});
+      if (exchange.rank() == 0 && step == 0) before = updates;
+    }
+    exchange.dismiss();
+  });
+  CHECK(updates >= 400);
+  CHECK(before < updates / 4);
+}
+
 TEST_CASE("with sync, workers that make different numbers of steps are told who left") {
   for (const int hurried : {0, 1}) {
     std::atomic<int> named{0};

@@ -167,11 +167,13 @@ CONVOY_FUNCTION int ClientAndServer::departed() {
 CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(ClientAndServer&)) {
   transport::Wait wait(transport, deadline_);
   for (;;) {
-    if (progress()) {
+    const bool moved = progress();
+    // Even if something moved: on a server there may always be another worker's letter.
+    if (done(*this)) return;
+    if (moved) {
       wait.moved();
       continue;
     }
-    if (done(*this)) return;
     if (wait.again()) continue;
     const auto stop = [&](int peer, const transport::Blame& blame) {
       give_up(CommError(
