@@ -1,6 +1,7 @@
 // SANITIZE: address thread
 // Background: the same bits as without it, messages progress while nobody calls, failures are reported.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -117,6 +118,32 @@ TEST_CASE("background: an exchange is over while no rank calls it, and its obser
     exchange.finish([](Range, float) {});
     CHECK(seen.events == 2);
     CHECK(seen.elsewhere == 0);
+  });
+}
+
+TEST_CASE("background: an observer that is taken away or replaced has been told what there was to tell") {
+  Threads::World(2).run([&](const Threads& endpoint) {
+    Background<Ring<Threads>> exchange(endpoint);
+    Buffer<float> gradients(3000, exchange.memory()), parameters(3000, exchange.memory());
+    const Range buckets[] = {{0, 3000}};
+    exchange.open(comm::Fingerprint(), {gradients, parameters, buckets});
+    int first = 0, second = 0;
+    const auto counts = [](int& events) {
+      return comm::Observer{[](void* count, const comm::ExchangeEvent&) { ++*static_cast<int*>(count); },
+                            &events};
+    };
+    for (const comm::Observer& next : {comm::Observer{}, counts(second)}) {
+      exchange.observe(counts(first));
+      const auto before = exchange.traffic().messages;
+      exchange.begin(0);
+      const Deadline deadline(Seconds(30));
+      while (exchange.traffic().messages - before < 2 && !deadline.expired()) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the last message has come
+      exchange.observe(next);
+      exchange.finish([](Range, float) {});
+    }
+    CHECK(first == 2);
+    CHECK(second == 0);
   });
 }
 

@@ -115,6 +115,7 @@ class Polled final : public std::pmr::memory_resource {
 
   void observe(Observer observer) {
     const std::lock_guard lock(mutex_);
+    deliver();  // events recorded so far are for the observer so far
     observer_ = observer;
     if (observer.call == nullptr) return comm_.observe({});
     comm_.observe({[](void* polled, const ExchangeEvent& event) {
@@ -159,10 +160,13 @@ class Polled final : public std::pmr::memory_resource {
     }
   }
 
-  // With the lock held.
-  void report() {
+  // With the lock held, as `report`.
+  void deliver() {
     for (const ExchangeEvent& event : events_) observer_.call(observer_.context, event);
     events_.clear();
+  }
+  void report() {
+    deliver();
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
