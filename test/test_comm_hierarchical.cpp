@@ -220,3 +220,36 @@ TEST_CASE_TEMPLATE(
     }
   }
 }
+
+TEST_CASE("an arena may be released while it is exchanged between nodes") {
+  // Rank 1 has sent its part to rank 3, which takes it only after the arena is gone.
+  std::atomic<bool> released{false}, heard{false};
+  std::string said;
+  const auto all = [&](Threads endpoint) {
+    Levels<comm::Ring> exchange(endpoint, comm::Nodes({0, 0, 1, 1}), {.deadline = Seconds(20)});
+    constexpr std::int64_t count = 1'000'000;
+    const Range buckets[] = {{0, count}};
+    Buffer<float> gradients(count, exchange.memory()), parameters(count, exchange.memory());
+    exchange.open({}, {gradients, parameters, buckets});
+    const Deadline deadline(Seconds(20));
+    if (endpoint.rank() == 1) {
+      const auto before = exchange.traffic().messages;
+      exchange.begin(0);
+      while (exchange.traffic().messages == before && !deadline.expired()) exchange.poll();
+      gradients = {};
+      released = true;
+      while (!heard && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      fail("this rank gives up");
+    }
+    if (endpoint.rank() == 3)
+      while (!released && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    try {
+      exchange.finish([](Range, float) {});
+    } catch (const CommError& error) {
+      if (endpoint.rank() == 3) said = error.what();
+    }
+    if (endpoint.rank() == 3) heard = true;
+  };
+  CHECK_THROWS_WITH_AS(Threads::World(4).run(all), "this rank gives up", Error);
+  CHECK(said.find("it was ended with buckets in flight") != std::string::npos);
+}

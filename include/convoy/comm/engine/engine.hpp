@@ -112,8 +112,10 @@ class Engine {
   void settle() noexcept;
 
   /// Makes this engine one level of an exchange. Errors name its ranks by `names`, which are their numbers in
-  /// `all`. The ranks of `all` together find out whom everyone waits for.
+  /// `all`. The ranks of `all` together find out whom everyone waits for. Arenas of this engine may be
+  /// released while `all` exchanges them, too.
   void belong_to(Engine& all, const std::vector<int>& names) {
+    all_ = &all;
     jury_ = all.transport();
     port_.names = names;
   }
@@ -161,6 +163,8 @@ class Engine {
   }
   [[noreturn, gnu::cold]] void refuse() const;
 
+  // Gives up if an exchange in flight reads or writes any of these bytes. Returns whether they may be freed.
+  bool let_go(const void* data, std::size_t bytes) noexcept;
   void prepare(Transfer& transfer, const Slot& what);
   void start(Transfer& transfer) {
     transfer.start(observer_.call != nullptr ? Clock::now() : Clock::time_point());
@@ -192,6 +196,7 @@ class Engine {
   Transfer blocking_;
   Observer observer_;
   Chore chore_;
+  Engine* all_ = nullptr;                    // of which this engine is one level
   transport::Any jury_ = port_.transport;    // the ranks that together find out whom everyone waits for
   std::optional<Clock::time_point> looked_;  // the last `look`, if nothing has moved since
   double waited_ = 0, checked_ = 0;          // seconds of such looks; after which peers were checked last
@@ -226,14 +231,18 @@ CONVOY_FUNCTION void* Engine::Arenas::do_allocate(std::size_t bytes, std::size_t
   return engine_.port_.transport.memory()->allocate(bytes, align);
 }
 CONVOY_FUNCTION void Engine::Arenas::do_deallocate(void* data, std::size_t bytes, std::size_t align) {
+  bool free = engine_.let_go(data, bytes);
+  if (engine_.all_ != nullptr) free = engine_.all_->let_go(data, bytes) && free;
+  if (free) engine_.port_.transport.memory()->deallocate(data, bytes, align);
+}
+
+CONVOY_FUNCTION bool Engine::let_go(const void* data, std::size_t bytes) noexcept {
   const auto uses = [&](Transfer& transfer) {
-    return !transfer.idle() && transfer.touches(data, bytes) && !transfer.quiet(engine_.port_);
+    return !transfer.idle() && transfer.touches(data, bytes) && !transfer.quiet(port_);
   };
-  if (uses(engine_.blocking_) || std::any_of(engine_.slots_.begin(), engine_.slots_.end(), uses))
-    engine_.settle();
-  // Not freed: a message library may still be sending from it, and its sends cannot be canceled.
-  if (engine_.failed_ && !engine_.port_.transport.in_place()) return;
-  engine_.port_.transport.memory()->deallocate(data, bytes, align);
+  if (uses(blocking_) || std::any_of(slots_.begin(), slots_.end(), uses)) settle();
+  // A message library may still be sending from it, and its sends cannot be canceled.
+  return !failed_ || port_.transport.in_place();
 }
 
 CONVOY_FUNCTION void Engine::refuse() const {
