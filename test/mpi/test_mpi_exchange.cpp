@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,22 @@ TEST_CASE("native agrees with the ring to rounding, and trains") {
   std::vector<bf16> half(10);
   CHECK_THROWS_WITH_AS(native.all_reduce(half.data(), 10, comm::reduction<bf16>(comm::sum)),
                        "native has no sum of bf16; use ring over mpi, or f32 or f64", ConfigError);
+}
+
+TEST_CASE("native gives a NaN of any rank to all, as min and max do everywhere") {
+  comm::Native native;
+  for (int where = 0; where < native.size(); ++where) {
+    const double mine = native.rank() == where ? std::nan("") : native.rank();
+    double least[] = {mine}, most[] = {mine};
+    float narrow[] = {static_cast<float>(mine)};
+    native.all_reduce(std::span<double>(least), comm::min);
+    native.all_reduce(std::span<double>(most), comm::max);
+    native.all_reduce(std::span<float>(narrow), comm::max);
+    CAPTURE(where);
+    CHECK(std::isnan(least[0]));
+    CHECK(std::isnan(most[0]));
+    CHECK(std::isnan(narrow[0]));
+  }
 }
 
 TEST_CASE("native refuses buckets that do not exist or were begun in this step") {

@@ -31,8 +31,8 @@
 
 namespace convoy::comm {
 
-/// All-reduce by MPI_Allreduce. The call cannot be polled: a watchdog ends the process if the call does not
-/// return in time.
+/// All-reduce by MPI_Allreduce, except min and max of floating-point numbers. The call cannot be polled: a
+/// watchdog ends the process if the call does not return in time.
 class Native : public Collectives<schedule::Ring, transport::Mpi> {
   using Base = Collectives<schedule::Ring, transport::Mpi>;
 
@@ -103,6 +103,9 @@ CONVOY_FUNCTION void Native::all_reduce(void* values, std::int64_t count, const 
   if (datatype == MPI_DATATYPE_NULL || loop == nullptr || fold == nullptr)
     fail<ConfigError>("native has no ", name_of(op), " of ", convoy::name_of(type),
                       "; use ring over mpi, or f32 or f64");
+  // MPI_MIN and MPI_MAX may drop a NaN, so floating-point numbers go round the ring.
+  if ((op == Op::min || op == Op::max) && type != DType::i32)
+    return Base::all_reduce(values, count, reduction);
   const MPI_Op operation = op == Op::min ? MPI_MIN : op == Op::max ? MPI_MAX : MPI_SUM;
   auto* at = static_cast<std::byte*>(values);
   for (std::int64_t done = 0; done < count;) {
