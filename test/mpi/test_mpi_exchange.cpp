@@ -113,6 +113,28 @@ TEST_CASE("native gives a NaN of any rank to all, as min and max do everywhere")
   }
 }
 
+TEST_CASE("native reports when the exchange of a bucket began that only finish begins") {
+  comm::Native native;
+  std::vector<float> arena(10);
+  const std::vector<Range> cuts{{0, 5}, {5, 10}};
+  native.open({}, {arena, arena, cuts});
+  struct Seen {
+    Clock::time_point since;
+    int right = 0;
+  } seen;
+  native.observe({[](void* context, const comm::ExchangeEvent& event) {
+                    auto& s = *static_cast<Seen*>(context);
+                    s.right += s.since <= event.begin && event.begin <= event.end;
+                  },
+                  &seen});
+  for (int step = 0; step < 2; ++step) {
+    seen.since = Clock::now();
+    native.begin(step);
+    native.finish([](Range, float) {});
+  }
+  CHECK(seen.right == 4);
+}
+
 TEST_CASE("native refuses buckets that do not exist or were begun in this step") {
   comm::Native native;
   std::vector<float> arena(10);

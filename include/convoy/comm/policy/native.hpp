@@ -85,6 +85,7 @@ CONVOY_FUNCTION void Native::finish(Update update) {
   const Arrivals arrivals(update);
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     const Range b = buckets_[i];
+    if (!begun_[i]) begin(static_cast<int>(i));
     all_reduce(layout_.gradients.data() + b.begin, b.size(), reduction<f32>(sum));
     if (observer_.call != nullptr)
       observer_.call(observer_.context, {static_cast<int>(i), begun_at_[i], Clock::now()});
