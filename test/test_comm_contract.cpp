@@ -3,9 +3,12 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <functional>
+#include <memory_resource>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +22,7 @@
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/comm/transport/checked.hpp>
 #include <convoy/memory/buffer.hpp>
+#include <convoy/memory/pages.hpp>
 
 using namespace convoy;
 using transport::Threads;
@@ -62,7 +66,52 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+/// Ranks reach only memory of this transport, of which there is none left now and then.
+class Scarce : public Threads {
+ public:
+  struct Memory : std::pmr::memory_resource {
+    bool left = true;
+
+   private:
+    void* do_allocate(std::size_t bytes, std::size_t align) override {
+      if (!left) fail("there is no memory for ", bytes, " bytes");
+      return memory::pages()->allocate(bytes, align);
+    }
+    void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
+      memory::pages()->deallocate(data, bytes, align);
+    }
+    bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+  };
+
+  Scarce(const Threads& endpoint, Memory& memory) : Threads(endpoint), memory_(&memory) {}
+  Scarce isolated() const { return {Threads::isolated(), *memory_}; }
+  std::pmr::memory_resource* memory() const { return memory_; }
+  bool reaches(const void*, std::size_t) const { return false; }
+
+ private:
+  Memory* memory_;
+};
+
 }  // namespace
+
+TEST_CASE("an operation that found no memory can be done once there is some") {
+  std::atomic<int> right{0};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    Scarce::Memory memory;
+    comm::Ring<Scarce> ring(Scarce(endpoint, memory), patient);
+    std::vector<float> few(10, 1.0f), many(100'000, 1.0f);
+    ring.all_reduce(std::span<float>(few), comm::sum);
+    if (endpoint.rank() == 0) {
+      memory.left = false;
+      CHECK_THROWS_WITH(ring.all_reduce(std::span<float>(many), comm::sum),
+                        "there is no memory for 400000 bytes");
+      memory.left = true;
+    }
+    ring.all_reduce(std::span<float>(many), comm::sum);
+    right += many == std::vector<float>(many.size(), 2.0f);
+  });
+  CHECK(right == 2);
+}
 
 TEST_CASE("ranks that differ are told who differs in what, all in the same words") {
   std::vector<float> arena(100);

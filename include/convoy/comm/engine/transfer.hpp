@@ -148,7 +148,7 @@ class Transfer {
   std::size_t posted_ = 0;      // receives before this instruction are announced
   std::size_t confirmed_ = 0;   // sends before this instruction are over
   std::vector<Range> ranges_;   // the elements of each instruction
-  bool equal_ = true;           // whether `ranges_` are of equal blocks
+  bool equal_ = false;          // whether `ranges_` are of equal blocks
   std::vector<transport::Any::Request> requests_;
   Clock::time_point begin_{};
 };
@@ -158,6 +158,7 @@ CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
   const Program& program = *cargo.program;
   const bool as_before = program_ == &program && count_ == cargo.count && equal_ && cargo.cuts.empty() &&
                          element_ == size_of(cargo.reduction.type);
+  equal_ = false;  // until the end: memory may be refused meanwhile, and `ranges_` be those of other cargo
   program_ = &program;
   data_ = static_cast<std::byte*>(cargo.data);
   inbox_ = static_cast<std::byte*>(cargo.inbox);
@@ -187,8 +188,8 @@ CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
     ranges_.clear();
     const schedule::Blocks buffer{count_, program.blocks, grain_, cargo.cuts};
     for (const auto& instruction : program.instructions) ranges_.push_back(elements_of(instruction, buffer));
-    equal_ = cargo.cuts.empty();
   }
+  equal_ = cargo.cuts.empty();
   if (!program.peers.empty()) {
     const auto n = static_cast<std::size_t>(port.size());
     peers_.assign(n, nullptr);
