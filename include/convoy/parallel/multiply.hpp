@@ -138,7 +138,8 @@ enum class Symmetry : unsigned char { none, symmetric };
 
 /// C = alpha A B + beta C for A [m, k], B [k, n] and row-major C [m, n], which must not overlap A, B or
 /// `work` (`multiply_work` floats). With beta 0 the previous values of C do not matter; for a symmetric
-/// product they must be symmetric, too. The bits depend neither on the number of threads nor on `symmetry`.
+/// product they must be symmetric, too. The bits do not depend on the number of threads, but may depend on
+/// `symmetry`: compilers may fuse another product with an addition at the edges of C than inside.
 inline void multiply(int threads, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, Strided a,
                      Strided b, float beta, float* c, float* work, Symmetry symmetry = Symmetry::none) {
   using detail::Tiles;
