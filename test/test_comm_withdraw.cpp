@@ -107,6 +107,26 @@ TEST_CASE("two that read each other's memory and give up do not wait for each ot
   }
 }
 
+TEST_CASE(
+    "two that read each other's memory in one exchange and give up another do not wait for each other") {
+  std::atomic<int> both{0};
+  Threads::World(2).run([&](Threads endpoint) {
+    Threads other = endpoint.isolated();
+    int value = endpoint.rank();
+    Threads::Request first, second, receive, late;
+    endpoint.send(first, 1 - value, lane, &value, sizeof value);
+    endpoint.send(second, 1 - value, lane, &value, sizeof value);
+    wait_for_message(endpoint, receive, 1 - value);
+    ++both;
+    wait_for([&] { return both == 2; });
+    other.withdraw("the test says so");  // if this hangs, the watchdog ends the process
+    endpoint.receive(late, 1 - value, lane, nullptr, 0);
+    CHECK(endpoint.arrived(late).data == nullptr);
+    ++both;
+  });
+  CHECK(both == 4);
+}
+
 TEST_CASE("nobody waits for a reader that has ended with a message in its hands") {
   std::atomic<int> ended{0};
   Threads::World(2).run([&](Threads endpoint) {

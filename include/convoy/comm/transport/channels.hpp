@@ -88,7 +88,9 @@ struct RankRecord {
 /// - `limit()`: the longest wait for a peer to finish reading.
 ///
 /// How a rank takes its memory back while a peer may be reading it or storing to it (schedule::Direct):
-///   1. The rank stops reading peers' memory, so that two withdrawing ranks do not wait for each other.
+///   1. The rank stops reading peers' memory in all its message spaces, for good, so that two withdrawing
+///   ranks
+///      do not wait for each other.
 ///   2. The rank announces that it has withdrawn. A reader announces that it is reading and then checks
 ///      whether the owner has withdrawn, both with sequential consistency. So either the reader notices and
 ///      does not read, or step 3 waits for it.
@@ -159,7 +161,8 @@ class Endpoint {
     request.purpose = slot.purpose;
     // The sender's memory may be gone: a sender withdraws first and then waits for readers.
     l.reading.store(1, std::memory_order_seq_cst);
-    if (world_->rank(request.peer).withdrawn.load(std::memory_order_seq_cst)) {
+    if (world_->rank(request.peer).withdrawn.load(std::memory_order_seq_cst) ||
+        world_->rank(rank_).withdrawn.load(std::memory_order_relaxed)) {
       l.reading.store(0, std::memory_order_release);
       return {};
     }
@@ -184,9 +187,10 @@ class Endpoint {
   }
 
   void withdraw(std::string_view reason) noexcept {
-    for (int peer = 0; peer < size(); ++peer)
-      if (Channel* c = world_->existing(space_, peer, rank_); c != nullptr)
-        for (ChannelLane& l : c->lane) l.reading.store(0, std::memory_order_seq_cst);
+    for (int space = 0; space < world_->spaces(); ++space)
+      for (int peer = 0; peer < size(); ++peer)
+        if (Channel* c = world_->existing(space, peer, rank_); c != nullptr)
+          for (ChannelLane& l : c->lane) l.reading.store(0, std::memory_order_seq_cst);
     auto& me = world_->rank(rank_);
     if (me.withdrawn.load()) return;
     char clause[240];
