@@ -263,6 +263,7 @@ void run_seeds(std::uint32_t first) {
 
 void rank_main(const Row& row, int argc, char** argv) {
   const mpi::Session session{argc, argv, Seconds(20)};
+  if (row.fault == "finalize") return static_cast<void>(MPI_Finalize());
   if (row.policy == "seeds") return run_seeds(static_cast<std::uint32_t>(std::stoul(row.fault)));
   if (row.fault == "caught") return catch_error(row);
   if (row.fault == "stop while reading") return stop_while_reading();
@@ -356,6 +357,13 @@ TEST_CASE("200 seeded runs end right or with an error that names a rank, and non
   CHECK(right > 10);
   CHECK(reported > 10);
   CHECK(right + reported == static_cast<int>(seeds));
+}
+
+TEST_CASE("a program may finalize MPI before its session ends") {
+  jobs::Job job{{"none", "finalize", "0"}, 2};
+  const int code = jobs::run_alone(job, "--rank", limit);
+  INFO(job.output);
+  CHECK(code == 0);
 }
 
 TEST_CASE("mpirun ends the job when a rank fails, with an exit code") {

@@ -51,7 +51,8 @@ bool launched();
 
 /// Starts MPI and finalizes it. MPI errors are returned instead of aborting the job. A session that is
 /// destroyed while an exception propagates, or after an exchange has failed, does not finalize: mpirun then
-/// sees the process end and ends the others. Throws ConfigError if MPI was already started.
+/// sees the process end and ends the others. Nor does one whose program has called MPI_Finalize. Throws
+/// ConfigError if MPI was already started.
 class Session {
  public:
   Session(int& argc, char**& argv, Seconds limit = Seconds(60));
@@ -154,6 +155,9 @@ CONVOY_FUNCTION Session::~Session() {
     static_cast<void>(environment_.release());
     return;
   }
+  int over = 0;
+  MPI_Finalized(&over);
+  if (over) return;  // the program has finalized MPI itself
   const comm::Watchdog watchdog("MPI_Finalize", rank(), limit_);
   environment_.reset();
 }
