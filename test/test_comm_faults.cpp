@@ -306,7 +306,10 @@ void check(const Row& row, const jobs::Job& job) {
     return text.find(part) != std::string::npos;
   };
   // If two sizes differ, the error names both ranks, since nobody can tell which one is wrong.
-  if (row.fault == "size") CHECK(says(job.output, " bytes where rank "));
+  if (row.fault == "size") {
+    CHECK(says(job.output, " bytes where rank "));
+    CHECK_FALSE(says(job.output, "check value"));
+  }
   for (int r = 0; r < row.ranks; ++r) {
     const jobs::Ending& e = job.endings[static_cast<std::size_t>(r)];
     CAPTURE(r);

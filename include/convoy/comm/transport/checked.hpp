@@ -91,7 +91,7 @@ class Checked : public Decorator<T> {
     std::uint64_t sequence = 0;
     int peer = -1, lane = 0;
     std::uint16_t purpose = 0;
-    std::size_t bytes = 0;  // the most that the receive expects
+    std::size_t bytes = 0;  // that the receive expects
     bool half = false;      // the body is posted, the trailer not yet
     bool compared = false;
     std::uint64_t* check = nullptr;
@@ -138,8 +138,9 @@ class Checked : public Decorator<T> {
     const Arrival body = inner_.arrived(request.body);
     if (body.data == nullptr) return {};
     const std::uint16_t purpose = std::exchange(request.purpose, purpose_of(request.body, request.purpose));
-    // The caller reports a wrong size or purpose; the trailer may never come.
-    if (body.bytes > request.bytes || request.purpose != purpose) return body;
+    // The caller reports a wrong size or purpose. The bytes may not have been received, and the trailer may
+    // never come.
+    if (body.bytes != request.bytes || request.purpose != purpose) return body;
     const Arrival trailer = inner_.arrived(request.trailer);
     if (trailer.data == nullptr) return {};
     std::uint64_t expected = 0;
