@@ -168,11 +168,12 @@ CONVOY_FUNCTION void* NodeWorld::at(int, int peer, std::uint64_t place) {
 
 CONVOY_FUNCTION std::string_view NodeWorld::gone(int peer) {
   unsigned& looked = looked_[static_cast<std::size_t>(peer)];
-  if (looked == dead || (++looked % wait_tuning.looks_a_check == 0 && !alive(members_[peer].pid))) {
+  if (looked != dead) {
+    looked = (looked + 1) % wait_tuning.looks_a_check;  // a plain count would come to `dead` in the end
+    if (looked != 0 || alive(members_[peer].pid)) return {};
     looked = dead;
-    return "that rank's process has ended";
   }
-  return {};
+  return "that rank's process has ended";
 }
 
 CONVOY_FUNCTION bool NodeWorld::close_off() noexcept {
