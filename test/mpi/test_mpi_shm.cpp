@@ -3,17 +3,19 @@
 // Shared memory between processes: messages, Direct, the bits of the other algorithms, memory that peers
 // reach and memory that they do not, and the two levels over Shm and Mpi.
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <memory_resource>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
-
 #include "../comm_step.hpp"
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/hierarchical_mpi.hpp>
 #include <convoy/comm/registry.hpp>
+#include <convoy/comm/tensors/nonblocking.hpp>
 
 using namespace convoy;
 using transport::Shm;
@@ -56,6 +58,25 @@ TEST_CASE("exchanges keep no files open") {
   i32 ranks[] = {1};
   ring.all_reduce(std::span<i32>(ranks), comm::sum);
   CHECK(ranks[0] == shm.size());
+}
+
+TEST_CASE("memory that its owner has freed does not stay mapped elsewhere") {
+  const auto mapped = [] {
+    std::ifstream maps("/proc/self/maps");
+    int count = 0;
+    for (std::string line; std::getline(maps, line);) count += line.find("memfd:convoy") != std::string::npos;
+    return count;
+  };
+  comm::Nonblocking<comm::Ring<Shm>> ring(Shm(MPI_COMM_WORLD), small);
+  int first = 0;
+  for (int round = 0; round < 10; ++round) {
+    Buffer<float> values(1 << 20, ring.memory());
+    values[0] = 1;
+    ring.all_reduce(std::span<float>(values), comm::sum);
+    CHECK(values[0] == static_cast<float>(ring.size()));
+    if (round == 1) first = mapped();
+  }
+  CHECK(mapped() <= first);
 }
 
 TEST_CASE_TEMPLATE("all algorithms run over shared memory, with values inside and outside it", A,

@@ -77,6 +77,7 @@ class NodeWorld {
   };
 
   static bool alive(long pid);
+  void unmap_released(int peer);
 
   // Memory of rank 0 that all ranks map. If one rank cannot map it, all throw.
   Mapping common(std::size_t bytes, const char* what);
@@ -146,6 +147,7 @@ CONVOY_FUNCTION void* NodeWorld::at(int, int peer, std::uint64_t place) {
   if (segment >= most_segments) fail("shm: rank ", peer, " sent a place in segment ", segment);
   Mapping& mapping = mappings[static_cast<std::size_t>(segment)];
   if (mapping.data() == nullptr) {
+    unmap_released(peer);
     const SegmentRecord& record = members_[peer].segments[segment];
     const int fd = record.fd.load(std::memory_order_acquire);
     Mapping fresh;
@@ -164,6 +166,17 @@ CONVOY_FUNCTION void* NodeWorld::at(int, int peer, std::uint64_t place) {
   if (offset >= mapping.size())
     fail("shm: rank ", peer, " sent a place past the end of its segment ", segment);
   return mapping.data() + offset;
+}
+
+// Mapped memory stays allocated. A peer releases what nobody reads any more, unless it has withdrawn: a
+// process that was stopped while it read ends its step with what it has mapped.
+CONVOY_FUNCTION void NodeWorld::unmap_released(int peer) {
+  const Member& owner = members_[peer];
+  std::vector<Mapping>& mappings = seen_[static_cast<std::size_t>(peer)];
+  for (std::size_t i = 0; i < mappings.size(); ++i)
+    if (mappings[i].data() != nullptr && owner.segments[i].fd.load(std::memory_order_acquire) < 0 &&
+        !owner.record.withdrawn.load(std::memory_order_acquire))
+      mappings[i] = {};
 }
 
 CONVOY_FUNCTION std::string_view NodeWorld::gone(int peer) {
