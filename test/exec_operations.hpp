@@ -333,6 +333,16 @@ inline std::vector<Case> cases() {
                    }});
   }
 
+  for (const bool others_read : {false, true})
+    for (const int channels : {16, 19})
+      all.push_back({concat("batch_norm added to its own input of ", channels, " channels",
+                            others_read ? ", which others read" : ""),
+                     [=](Builder& g) {
+                       const Tensor x = g.tanh(image(g, channels));
+                       Tensor y = g.add(g.batch_norm(x), x);
+                       if (others_read) y = g.add(y, g.sigmoid(x));
+                       head(g, g.add(y, g.batch_norm(y)));
+                     }});
   for (const int groups : {1, 2, 16, 32})
     for (const int dilation : {1, 2})
       for (const int stride : {1, 2})

@@ -307,7 +307,8 @@ struct GradientSumsLoop {
   }
 };
 
-/// Writes dx over a span, and the residual's gradient if it accumulates.
+/// Writes dx over a span, then the residual's gradient if it accumulates, perhaps in dx: the residual may be
+/// x.
 template <bool narrow>
 struct NormBackwardLoop {
   template <int W>
@@ -331,23 +332,23 @@ struct NormBackwardLoop {
             const std::int64_t at = base + p * step;
             V x, g, other;
             load<narrow>(x, t.x, at);
-            if (t.keeps_gradient()) {
+            if (t.keeps_gradient())
               load<narrow>(g, t.d_residual, at);
-            } else {
+            else
               masked_gradient<narrow>(g, t, at, x, mean, scale, shift);
-              if (t.d_residual) {
-                load<narrow>(other, t.d_residual, at);
-                other += g;
-                store<narrow>(t.d_residual, at, other);
+            if (t.dx) {
+              V to = g * scale + ((x - mean) * slope + offset);
+              if (t.accumulate_dx) {
+                load<narrow>(other, t.dx, at);
+                to += other;
               }
+              store<narrow>(t.dx, at, to);
             }
-            if (!t.dx) continue;
-            g = g * scale + ((x - mean) * slope + offset);
-            if (t.accumulate_dx) {
-              load<narrow>(other, t.dx, at);
-              g += other;
+            if (t.d_residual && t.accumulate_residual) {
+              load<narrow>(other, t.d_residual, at);
+              other += g;
+              store<narrow>(t.d_residual, at, other);
             }
-            store<narrow>(t.dx, at, g);
           }
         }
       }

@@ -117,8 +117,8 @@ class NormStage final : public Stage {
     part_.emplace(p, stage, index, source_.to(), value_);
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
-    // `part_` plans the residual's gradient. The order of the two does not matter: both only read the
-    // gradient of the stage's value.
+    // `part_` plans the residual's gradient, which the kernel adds after it has written that of the input:
+    // both may be of one value.
     contribution_ = p.contribute(input_, true, p.backward_time(index_));
     part_->plan_backward(p, value_, contribution_.target(), contribution_.accumulates());
   }
