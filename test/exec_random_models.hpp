@@ -53,6 +53,21 @@ struct Product {
   }
 };
 
+/// y = x, a custom operation that throws when told to.
+struct Faulty {
+  static inline bool throws = false;
+  static constexpr Shape shape(Shape x) { return x; }
+  template <class T>
+  static void forward(View<const T> x, View<T> y) {
+    if (throws) fail<Error>("faulty");
+    std::copy(x.begin(), x.end(), y.begin());
+  }
+  template <class T>
+  static void backward(View<const T>, View<const T>, View<const T> dy, View<T> dx) {
+    std::copy(dy.begin(), dy.end(), dx.begin());
+  }
+};
+
 /// Half the mean of squares of a row: a custom loss without a label.
 struct Energy {
   template <class T>

@@ -9,6 +9,7 @@
 
 #include "allocations.hpp"
 #include "exec_compare.hpp"
+#include "exec_throw.hpp"
 #include "sanitized.hpp"
 #include <convoy/exec/host/host.hpp>
 #include <convoy/models/resnet.hpp>
@@ -121,6 +122,10 @@ TEST_CASE("host: a profile is kept when asked for") {
   CHECK(host.profile()[0].forward.runs == 1);
   CHECK(host.profile()[0].backward.runs == 1);
   CHECK(host.profile()[0].forward.total > 0);
+}
+
+TEST_CASE("host: a pass in which a user's operation throws has no result, no output and no backward") {
+  exec_compare::check_after_a_throw<HostF32>();
 }
 
 TEST_CASE("host: what cannot work is one sentence") {

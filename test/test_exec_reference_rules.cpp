@@ -4,6 +4,7 @@
 
 #include "exec_compare.hpp"
 #include "exec_random_models.hpp"
+#include "exec_throw.hpp"
 #include <convoy/exec/counts.hpp>
 
 using namespace convoy;
@@ -238,6 +239,10 @@ TEST_CASE("reference: a single value a channel normalises to the bias and leaves
   CHECK(e.output(0)[1] == bias[1]);
   CHECK(e.statistics()[16] == variance);
   CHECK(e.statistics()[0] != mean);
+}
+
+TEST_CASE("reference: a pass in which a user's operation throws has no result, no output and no backward") {
+  exec_compare::check_after_a_throw<Reference>();
 }
 
 TEST_CASE("reference: counts what is right, sums losses and metrics over the rows") {

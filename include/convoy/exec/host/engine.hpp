@@ -85,7 +85,7 @@ class Engine final : public Computation {
     expect_batch(plan_, batch, batch_);
     const ThreadScope scope(backend_.threads);
     complete();
-    ready_ = false;
+    ready_ = ran_ = false;
     current_ = &execution(batch.rows);
     current_->forward(batch, pass, profiles_ ? &profile_ : nullptr);
     if (waiting_ == results_.size()) results_.emplace_back();

@@ -135,10 +135,10 @@ class Reference {
 
   void forward(const BatchView& batch, const Pass& pass) {
     expect_batch(plan_, batch, batch_);
+    ran_ = false;  // A kernel may throw: a user's operation, or a sum over ranks.
     take(batch);
     pass_ = pass;
-    ran_ = true;
-    Measured& measured = results_.emplace_back();
+    Measured measured;
     tallied_by_ = -1;
     for (int n = 0; n < node_count(); ++n)
       if (!plan_.node(n).given)
@@ -149,6 +149,10 @@ class Reference {
       measured.losses.push_back(sum);
     }
     for (const graph::Metric& metric : plan_.metrics) measured.metrics.push_back(measure(metric));
+    measured.correct = tallied_by_ < 0 ? 0 : correct_;
+    measured.labels = tallied_by_ < 0 ? 0 : labels_;
+    results_.push_back(std::move(measured));
+    ran_ = true;
   }
 
   template <class OnFinal>
@@ -211,8 +215,8 @@ class Reference {
   void tally(int n, std::int64_t correct, std::int64_t labels) {
     if (tallied_by_ >= 0) return;
     tallied_by_ = n;
-    results_.back().correct = correct;
-    results_.back().labels = labels;
+    correct_ = correct;
+    labels_ = labels;
   }
 
   /// Copies a batch into the input and label nodes.
@@ -266,6 +270,7 @@ class Reference {
   std::deque<Measured> results_;
   Measured taken_;
   int tallied_by_ = -1;
+  std::int64_t correct_ = 0, labels_ = 0;
 };
 
 static_assert(Exec<Reference<float>> && Exec<Reference<double>>);
