@@ -87,10 +87,9 @@ class Tracer {
   /// Adds a loss to minimize: the mean of `x` over the rows, or over the labels that count. Several losses
   /// are summed.
   constexpr void loss(Tensor x) {
-    if (x.shape.rank != 0) {
-      last_ = Name("loss");
-      report(Common::loss_is_not_a_number, x.shape);
-    }
+    last_ = Name("loss");
+    if (x.shape.rank != 0) report(Common::loss_is_not_a_number, x.shape);
+    real(x);
     push(tables_.losses, &Counts::losses, x.node);
   }
 
