@@ -259,6 +259,8 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
         "model: batch_norm.0 needs an input of [channels x height x width], not [48]");
   CHECK(refusal([&](auto& g) { g.linear(image(g), {.features = 2}); }) ==
         "model: linear.0 needs a row or a sequence of features, not an image of [3x4x4]; flatten it first");
+  CHECK(refusal([&](auto& g) { g.linear(g.input("number", {}), {.features = 2}); }) ==
+        "model: linear.0 needs a row or a sequence of features, not a number; flatten it first");
   CHECK(refusal([&](auto& g) { g.conv2d(image(g), {.kernel = 3}); }) ==
         "model: conv2d.0 has an extent that is not positive among [0x3x1]");
   CHECK(refusal([&](auto& g) { g.conv2d(image(g), {.channels = 1, .stride = -1}); }) ==

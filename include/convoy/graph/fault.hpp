@@ -78,7 +78,8 @@ consteval bool refuse() {
     static_assert(holds<Where, left>, "convoy: this operation needs an input of [channels, height, width]");
   else if constexpr (which == Common::input_is_an_image)
     static_assert(holds<Where, left>,
-                  "convoy: this operation needs a row or a sequence of features, so flatten the image first");
+                  "convoy: this operation needs a row or a sequence of features, so flatten the image or the "
+                  "number first");
   else if constexpr (which == Common::input_is_not_a_sequence)
     static_assert(holds<Where, left>, "convoy: this operation needs a sequence of [positions, features]");
   else if constexpr (which == Common::extent_is_not_positive)
@@ -123,8 +124,8 @@ inline std::string explain(Common which, const Name& where, const Shape& left, c
     case Common::input_is_not_an_image:
       return concat(where, " needs an input of [channels x height x width], not ", left);
     case Common::input_is_an_image:
-      return concat(where, " needs a row or a sequence of features, not an image of ", left,
-                    "; flatten it first");
+      return concat(where, " needs a row or a sequence of features, not ",
+                    left.rank == 0 ? "a number" : concat("an image of ", left), "; flatten it first");
     case Common::input_is_not_a_sequence:
       return concat(where, " needs a sequence of [positions x features], not ", left);
     case Common::extent_is_not_positive:
