@@ -37,6 +37,9 @@ struct OnBoth : OnHost {
   static void forward(CUstream_st*, View<const float>, View<float>) {}
   static void backward(CUstream_st*, View<const float>, View<const float>, View<const float>, View<float>) {}
 };
+struct OneLess : OnHost {
+  static constexpr Shape shape(Shape x) { return {x[0] - 1}; }
+};
 struct OnWhatever {
   static constexpr Shape shape(Shape x) { return x; }
   static void forward(auto...) {}
@@ -268,6 +271,8 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
   CHECK(refusal([&](auto& g) {
           g.input("image", {3, -4, 4});
         }) == "model: image has an extent that is not positive among [3x-4x4]");
+  CHECK(refusal([&](auto& g) { g.custom(OneLess{}, g.input("row", {1})); }) ==
+        "model: custom.0 has an extent that is not positive among [0]");
   CHECK(refusal([&](auto& g) { g.label("label", 0); }) ==
         "model: label has an extent that is not positive among [0]");
   CHECK(refusal([&](auto& g) { g.max_pool(image(g), {.kernel = 3, .padding = 2}); }) ==

@@ -121,6 +121,7 @@ struct Custom {
         Node node = self().begin(G::template index<Custom>, {});
         node.shape = shape;
         node.kind = kind_of(shape);
+        self().positive(shape);
         self().few_extents(shape);
         self().call(node, &custom_calls<Operation, arguments>);
         (take(node, x), ...);
