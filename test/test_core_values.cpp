@@ -20,7 +20,7 @@ static_assert(Shape(Image{1, 28, 28}) == Shape(1, 28, 28) && Shape(2, 3) != Shap
               Shape(2) != Shape(2, 1));
 static_assert(Range{3, 7}.size() == 4 && Range{3, 3}.empty());
 
-TEST_CASE("a name that is too long says so and stays as it was") {
+TEST_CASE("a name that is too long says so and keeps what fits") {
   Name name(std::string(60, 'a'));
   CHECK_FALSE(name.overflow);
   name.append("bcd");
@@ -30,6 +30,7 @@ TEST_CASE("a name that is too long says so and stays as it was") {
   CHECK(name.overflow);
   CHECK(name.view().back() == 'd');
   CHECK(std::string(name.text).size() == 63);
+  CHECK(Name(std::string(64, 'a')) == std::string(63, 'a'));
 }
 
 TEST_CASE("shapes print as people write them") {

@@ -40,6 +40,9 @@ struct OnBoth : OnHost {
 struct OneLess : OnHost {
   static constexpr Shape shape(Shape x) { return {x[0] - 1}; }
 };
+struct Rows {
+  static double measure(View<const float> x) { return x.rows; }
+};
 struct OnWhatever {
   static constexpr Shape shape(Shape x) { return x; }
   static void forward(auto...) {}
@@ -294,6 +297,15 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
         }) == "model: two operations are named x");
   CHECK(refusal([&](auto& g) { g.relu(image(g), {.name = std::string(60, 'n')}); }) ==
         "model: the name beginning with " + std::string(60, 'n') + " is longer than 63 characters");
+  for (const bool metric : {false, true})
+    CHECK(refusal([&](auto& g) {
+            const std::string name(64, 'n');
+            metric ? g.metric(name, Rows{}, image(g)) : g.output(name, image(g));
+          }) == "model: the name beginning with " + std::string(63, 'n') + " is longer than 63 characters");
+  CHECK(refusal([&](auto& g) { g.parameter(std::string(63, 'n'), {1}); }) ==
+        "model: it declares no loss, so nothing can be trained");
+  CHECK(refusal([&](auto& g) { g.parameter(std::string(64, 'n'), {1}); }) ==
+        "model: the name beginning with " + std::string(63, 'n') + " is longer than 63 characters");
   CHECK(refusal([&](auto& g) { g.output("x", image(g)); }) ==
         "model: it declares no loss, so nothing can be trained");
   CHECK(refusal([&](auto& g) {

@@ -8,7 +8,7 @@
 
 namespace convoy {
 
-/// A fixed-capacity string. Appending past the capacity sets `overflow` instead of writing.
+/// A fixed-capacity string. Appending past the capacity sets `overflow` and keeps what fits.
 struct Name {
   static constexpr int capacity = 63;
   char text[capacity + 1] = {};
@@ -20,11 +20,13 @@ struct Name {
   constexpr Name(const char* s) { append(std::string_view(s)); }
 
   constexpr Name& append(std::string_view s) {
-    if (length + s.size() > capacity) {
-      overflow = true;
-      return *this;
+    for (const char c : s) {
+      if (length == capacity) {
+        overflow = true;
+        break;
+      }
+      text[length++] = c;
     }
-    for (char c : s) text[length++] = c;
     return *this;
   }
 

@@ -96,6 +96,7 @@ class Tracer {
   /// Declares `x` an output of the model under `name`.
   constexpr void output(std::string_view name, Tensor x) {
     expect_real(name, x);
+    check_name({});
     push(tables_.outputs, &Counts::outputs, Output{Name(name), x.node});
   }
 
@@ -163,7 +164,9 @@ class Tracer {
   constexpr void expect_real(std::string_view, Label) {}
 
   constexpr void add_metric(std::string_view name, MetricCall measure, const int* inputs, int count) {
-    Metric metric{Name(name), counts_.edges, count, measure};
+    last_ = Name(name);
+    check_name({});
+    Metric metric{last_, counts_.edges, count, measure};
     for (int i = 0; i < count; ++i) push(tables_.edges, &Counts::edges, inputs[i]);
     push(tables_.metrics, &Counts::metrics, metric);
   }
@@ -298,7 +301,7 @@ class Tracer {
     return full.append(".").append(suffix);
   }
   constexpr void check_name(std::string_view suffix) {
-    if (!last_.overflow && last_.length + static_cast<int>(suffix.size()) < Name::capacity) return;
+    if (!last_.overflow && last_.length + static_cast<int>(suffix.size()) <= Name::capacity) return;
     last_.overflow = false;
     report(Common::name_too_long, {});
   }
