@@ -84,9 +84,11 @@ def step_rows(steps):
     for row in steps.own:
         model, precision = steps.of(row)
         peer = steps.peer(model, precision)
-        beside = (f"{peer['samples_per_sec']:.0f} ({peer['setting']})", f"{row['samples_per_sec'] / peer['samples_per_sec']:.2f}")
+        beside = ("", "")
+        if peer:
+            beside = (f"{peer['samples_per_sec']:.0f} ({peer['setting']})", f"{row['samples_per_sec'] / peer['samples_per_sec']:.2f}")
         yield (row["name"], row["samples_per_sec"], row["step_ms"], row["TFLOP_per_sec"], row.get("host_us", ""),
-               row.get("of_kernels", ""), *(beside if peer else ("", "")))
+               row.get("of_kernels", ""), *beside)
 
 
 def main():
