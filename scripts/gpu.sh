@@ -5,7 +5,7 @@
 #   fetch      run beforehand on another machine: copies doctest and zlib from its packages to build/gpu/parts beside the sources, for
 #              a GPU machine that has neither them nor a network
 #   build      the programs, with nvcc alone: no CMake, MPI, oneDNN or NCCL. With GPU_ARCH=sm_90, for such a GPU on a machine that
-#              has none: copied there, build/gpu need not be built again
+#              has none: copied there, build/gpu need not be built again, and the GPU's machine needs no nvcc
 #   tests      every test that needs a GPU; a program that takes longer than 240 s is ended
 #   bench      gpu_bench, in half of the remaining time if peers follow
 #   peers      the same steps in PyTorch, if it is installed
@@ -37,8 +37,8 @@ fi
 
 wheels=$(python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null || true)
 nvcc=$(command -v nvcc || find /usr/local/cuda/bin ${wheels:+$(printf '%s/cu13/bin ' $wheels)} -name nvcc 2>/dev/null | sed -n 1p || true)
-[ -x "$nvcc" ] || { say "nvcc was not found in PATH, /usr/local/cuda or Python's wheels" >&2; exit 1; }
-toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+toolkit=/usr/local/cuda
+if [ -x "$nvcc" ]; then toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")"); fi
 # first NAME-PATTERN FOLDER...: prints the first file whose name matches.
 first() {
   local pattern=$1
@@ -73,6 +73,7 @@ else
 fi
 
 part_build() {
+  [ -x "$nvcc" ] || { say "nvcc was not found in PATH, /usr/local/cuda or Python's wheels" >&2; return 1; }
   local cudnn_h
   cudnn_h=$(first cudnn.h "${folders[@]}")
   local flags=(-std=c++20 -O2 --expt-relaxed-constexpr "-arch=$arch" --split-compile=0 -Wno-deprecated-gpu-targets -Iinclude -Itest
@@ -105,6 +106,7 @@ part_build() {
   done
   "$nvcc" -o $work/gpu_bench $work/gpu_bench.o $work/compiled_cuda.a "${libraries[@]}"
   rm $work/*.[ao]
+  "$nvcc" --version | sed -n 's/.*release \([^,]*\).*/\1/p' >$work/cuda
 }
 # Whether the programs in build/gpu are for this GPU and start here; they may have been built elsewhere.
 is_built() { [ "$(cat $work/done.build 2>/dev/null)" = "$arch" ] && $work/test_exec_cuda_gpu --count >/dev/null 2>&1; }
@@ -147,7 +149,7 @@ part_peers() {
   LD_LIBRARY_PATH=$users_path timeout "$(left)" python3 bench/peers/torch_step_gpu.py | tee $work/peers.jsonl
 }
 
-part_report() { python3 bench/gpu_report.py $work "$device" "$($nvcc --version | sed -n 's/.*release \([^,]*\).*/\1/p')"; }
+part_report() { python3 bench/gpu_report.py $work "$device" "$(cat $work/cuda)"; }
 
 all=(build tests bench peers sanitizer report)
 chosen=("$@")

@@ -27,6 +27,45 @@ class Gpu(Case):
         self.work.mkdir(parents=True)
         pathlib.Path(self.folder, "bench", "results").mkdir()
 
+    def program(self, path, *lines):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
+        path.chmod(0o755)
+
+    def run_script(self, *parts, **environment):
+        """(the exit code, the output) of gpu.sh on a machine with an H100 and the libraries, but without nvcc. The programs were built
+        elsewhere."""
+        bins, libraries = pathlib.Path(self.folder, "bin"), pathlib.Path(self.folder, "libraries")
+        self.program(bins / "nvidia-smi", 'case "$*" in *compute_cap*) echo 9.0 ;; *) echo "NVIDIA H100, 580" ;; esac')
+        self.program(bins / "nvcc", "echo no nvcc here >&2", "exit 1")
+        libraries.mkdir(exist_ok=True)
+        for name in ("libcudnn.so.9", "libcublasLt.so.13"):
+            libraries.joinpath(name).touch()
+        self.work.joinpath("done.build").write_text("sm_90\n")
+        self.work.joinpath("cuda").write_text("13.0\n")
+        names = {"PATH": f"{bins}:/usr/bin:/bin", "CUDNN_PATH": str(libraries), **environment}
+        done = subprocess.run(["bash", "scripts/gpu.sh", *parts], cwd=self.folder, env={**os.environ, **names}, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=60)
+        return done.returncode, done.stdout
+
+    def test_what_was_built_elsewhere_runs_without_nvcc(self):
+        for name in PROGRAMS:
+            self.program(self.work / name, "echo '[doctest] test cases: 1 | 1 passed'")
+        self.program(self.work / "gpu_bench", f"echo '{json.dumps(step('bert/128/bf16/batch:64'))}'")
+        for part in ("peers", "sanitizer"):
+            self.work.joinpath(f"done.{part}").touch()
+        code, output = self.run_script()
+        self.assertEqual(code, 0, output)
+        self.assertNotIn("nvcc", output)
+        (page,) = pathlib.Path(self.folder, "bench", "results").glob("nvidia-h100-*.md")
+        text = page.read_text()
+        self.assertIn("CUDA 13.0.", text)
+        self.assertIn("step/bert/128/bf16/batch:64", text)
+        self.assertEqual(text.count("1 passed"), len(PROGRAMS))
+        code, output = self.run_script()  # what is done is not done again
+        self.assertEqual(code, 0, output)
+        self.assertIn("bench is done", output)
+
     def report(self, bench, peers=()):
         """The page's lines."""
         for name, rows in (("bench.jsonl", bench), ("peers.jsonl", peers)):
