@@ -116,7 +116,7 @@ part_tests() {
   : >$work/tests.txt
   for test in "${tests[@]}"; do
     most=$(left)
-    { echo "== $test" && timeout $((most < 240 ? most : 240)) $work/$test; } 2>&1 | tee -a $work/tests.txt || failed=1
+    { echo "== $test" && timeout -k 5 $((most < 240 ? most : 240)) $work/$test; } 2>&1 | tee -a $work/tests.txt || failed=1
   done
   return $failed
 }
@@ -127,7 +127,7 @@ part_sanitizer() {
   : >$work/sanitizer.txt
   for tool in memcheck racecheck; do
     echo "== $tool" | tee -a $work/sanitizer.txt
-    timeout "$(left)" compute-sanitizer --tool $tool --error-exitcode 9 $work/test_exec_cuda_gpu -tc="*each operation*" 2>&1 |
+    timeout -k 5 "$(left)" compute-sanitizer --tool $tool --error-exitcode 9 $work/test_exec_cuda_gpu -tc="*each operation*" 2>&1 |
       tail -15 | tee -a $work/sanitizer.txt || failed=1
   done
   return $failed
@@ -139,14 +139,14 @@ part_bench() {
   if [[ " ${chosen[*]} " == *" peers "* ]]; then mine=$((mine / 2)); fi
   local end=$((SECONDS + mine))
   # Ranks that share the GPU need a separate run: see gpu_bench.cu.
-  timeout $((mine / 5 + 1)) $work/gpu_bench all_reduce | tee $work/bench.jsonl || failed=1
-  timeout $((end > SECONDS ? end - SECONDS : 1)) $work/gpu_bench | tee -a $work/bench.jsonl || failed=1
+  timeout -k 5 $((mine / 5 + 1)) $work/gpu_bench all_reduce | tee $work/bench.jsonl || failed=1
+  timeout -k 5 $((end > SECONDS ? end - SECONDS : 1)) $work/gpu_bench | tee -a $work/bench.jsonl || failed=1
   return $failed
 }
 
 part_peers() {
   LD_LIBRARY_PATH=$users_path python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || { say "PyTorch with a GPU is not here"; return; }
-  LD_LIBRARY_PATH=$users_path timeout "$(left)" python3 bench/peers/torch_step_gpu.py | tee $work/peers.jsonl
+  LD_LIBRARY_PATH=$users_path timeout -k 5 "$(left)" python3 bench/peers/torch_step_gpu.py | tee $work/peers.jsonl
 }
 
 part_report() { python3 bench/gpu_report.py $work "$device" "$(cat $work/cuda)"; }

@@ -66,6 +66,14 @@ class Gpu(Case):
         self.assertEqual(code, 0, output)
         self.assertIn("bench is done", output)
 
+    def test_a_program_that_does_not_end_when_asked_is_killed(self):
+        for name in PROGRAMS:
+            self.program(self.work / name, "echo '[doctest] test cases: 1 | 1 passed'")
+        self.program(self.work / PROGRAMS[0], "trap '' TERM", "while :; do sleep 1; done")
+        code, output = self.run_script("tests", GPU_SECONDS="1")
+        self.assertEqual(code, 1, output)
+        self.assertEqual(output.count("1 passed"), len(PROGRAMS) - 1)
+
     def report(self, bench, peers=()):
         """The page's lines."""
         for name, rows in (("bench.jsonl", bench), ("peers.jsonl", peers)):
