@@ -371,6 +371,17 @@ TEST_CASE("ranks of a group meet among themselves, and name one another as the w
   for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) CHECK(sentences[r] == "");
 }
 
+TEST_CASE("ranks of a group that mean different things are named as in the world") {
+  const auto sentences = run<AllReduced>(4, [&](AllReduced& comm, TestSpace& space) {
+    AllReduced part = comm.split(comm.rank() % 2);
+    Arenas arenas(space, comm.rank() == 3 ? 128 : 64);
+    const comm::Closing closing(part);
+    part.open(comm::Fingerprint(), arenas.layout());
+  });
+  for (const std::size_t r : {std::size_t{1}, std::size_t{3}})
+    CHECK(sentences[r] == "rank 3 differs from rank 1 in gradients: 128 instead of 64");
+}
+
 // When ranks are processes, only work on the GPU notices that a rank is missing.
 
 TEST_CASE_TEMPLATE("a rank that does not come is noticed by the others", C, AllReduced, Halved) {

@@ -31,7 +31,8 @@ inline void agree(AnyBootstrap& world, const Fingerprint& fingerprint) {
   std::vector<detail::Difference> all(static_cast<std::size_t>(world.size()));
   world.all_gather(std::as_bytes(std::span(&difference, 1)), std::as_writable_bytes(std::span(all)));
   for (std::size_t r = 0; r < all.size(); ++r)
-    if (all[r].kind != detail::Difference::none) detail::disagree(static_cast<int>(r), all[r]);
+    if (all[r].kind != detail::Difference::none)
+      detail::disagree(world.in_world(static_cast<int>(r)), all[r], world.in_world(0));
 }
 
 }  // namespace convoy::comm

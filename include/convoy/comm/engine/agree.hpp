@@ -37,7 +37,8 @@ struct Difference {
 };
 
 Difference compare(const std::vector<Fingerprint::Field>& root, const std::vector<Fingerprint::Field>& mine);
-[[noreturn, gnu::cold]] void disagree(int culprit, const Difference& difference);
+/// Throws the error of rank `culprit`, which differs from rank `root`.
+[[noreturn, gnu::cold]] void disagree(int culprit, const Difference& difference, int root = 0);
 
 /// Throws ConfigError unless the layout's buckets are disjoint and lie in its gradients, and its `whole`
 /// ranges are non-empty, disjoint, in ascending order and each within one bucket, where they begin at
@@ -79,21 +80,21 @@ CONVOY_FUNCTION Difference compare(const std::vector<Fingerprint::Field>& root,
   return {};
 }
 
-CONVOY_FUNCTION void disagree(int culprit, const Difference& d) {
+CONVOY_FUNCTION void disagree(int culprit, const Difference& d, int root) {
   switch (d.kind) {
     case Difference::missing:
-      fail<ConfigError>("rank ", culprit, " differs from rank 0: it has no field \"", d.root.name,
-                        "\" (rank 0: ", d.root.value, ")");
+      fail<ConfigError>("rank ", culprit, " differs from rank ", root, ": it has no field \"", d.root.name,
+                        "\" (rank ", root, ": ", d.root.value, ")");
     case Difference::extra:
-      fail<ConfigError>("rank ", culprit, " differs from rank 0: only it has the field \"", d.mine.name,
-                        "\" (", d.mine.value, ")");
+      fail<ConfigError>("rank ", culprit, " differs from rank ", root, ": only it has the field \"",
+                        d.mine.name, "\" (", d.mine.value, ")");
     default:
       if (d.root.value == d.mine.value)
-        fail<ConfigError>("rank ", culprit, " differs from rank 0 in ", d.mine.name, ": both say ",
+        fail<ConfigError>("rank ", culprit, " differs from rank ", root, " in ", d.mine.name, ": both say ",
                           d.mine.value, ", but their details differ (", d.mine.hash, " and ", d.root.hash,
                           ")");
-      fail<ConfigError>("rank ", culprit, " differs from rank 0 in ", d.mine.name, ": ", d.mine.value,
-                        " instead of ", d.root.value);
+      fail<ConfigError>("rank ", culprit, " differs from rank ", root, " in ", d.mine.name, ": ",
+                        d.mine.value, " instead of ", d.root.value);
   }
 }
 
