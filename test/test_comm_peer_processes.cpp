@@ -159,20 +159,28 @@ TEST_CASE("a process that ends waits for the others to unmap its memory") {
   CHECK(early == 0);
 }
 
-TEST_CASE("a process that ends is through with what it has enqueued, in graphs as well") {
+TEST_CASE(
+    "a process that ends or opens another layout is through with what it has enqueued, in graphs as well") {
   const emulation::With late({.late = true, .devices = 2, .closed_to_host = false});
-  std::atomic<int> through = 0;
-  all_well(as_processes(2, [&](Halved& comm, TestSpace& space) {
-    Arenas arenas(space, 640);
-    const comm::Closing closing(comm);
-    comm.open(comm::Fingerprint(), arenas.layout());
-    const device::GraphExec graph = graph_of_step(comm, arenas, [](Range, float) {});
-    for (int step = 0; step < 3; ++step)
-      device::check(cudaGraphLaunch(graph.get(), space.stream()), "launch a graph");
-    comm.close();
-    through += cudaStreamQuery(space.stream()) == cudaSuccess ? 1 : 0;
-  }));
-  CHECK(through == 2);
+  for (const bool ends : {false, true}) {
+    CAPTURE(ends);
+    std::atomic<int> through = 0;
+    all_well(as_processes(2, [&](Halved& comm, TestSpace& space) {
+      Arenas arenas(space, 640), others(space, 1000);
+      space.synchronize();
+      const comm::Closing closing(comm);
+      comm.open(comm::Fingerprint(), arenas.layout());
+      const device::GraphExec graph = graph_of_step(comm, arenas, [](Range, float) {});
+      for (int step = 0; step < 3; ++step)
+        device::check(cudaGraphLaunch(graph.get(), space.stream()), "launch a graph");
+      if (ends)
+        comm.close();
+      else
+        comm.open(comm::Fingerprint(), others.layout());
+      through += cudaStreamQuery(space.stream()) == cudaSuccess ? 1 : 0;
+    }));
+    CHECK(through == 2);
+  }
 }
 
 namespace {

@@ -144,6 +144,7 @@ struct HalvesFrom<BasicCudaPeer<S, false>> {
 template <memory::Space S, bool sharded>
 void BasicCudaPeer<S, sharded>::open(const Fingerprint& fingerprint, const Layout& layout) {
   agree(bootstrap_, Base::described(fingerprint, layout));
+  Base::follow_space();  // a graph that the space has enqueued may contain exchanges
   link_->synchronize();
   unmap();
   Base::take(layout);
