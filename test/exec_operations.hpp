@@ -149,6 +149,34 @@ inline void add_residuals(std::vector<Case>& all) {
          }});
 }
 
+/// Operations on numbers: losses that the model goes on with, and inputs of one number a row.
+inline void add_numbers(std::vector<Case>& all) {
+  const auto number = [](Builder& g, Tensor x) {
+    return g.cross_entropy(g.linear(x, {.features = 5}), g.label("label", 5));
+  };
+  all.push_back({"sum of losses", [=](Builder& g) {
+                   const Tensor x = row(g), y = number(g, x);
+                   g.loss(g.add(g.add(y, g.mse_loss(x, g.tanh(x))), y));
+                 }});
+  for (const DType dtype : {DType::f32, DType::u8})
+    all.push_back({concat("loss of each row times a number of ", name_of(dtype)), [=](Builder& g) {
+                     const Tensor weight = g.input("weight", {}, {.dtype = dtype});
+                     g.output("weight", weight);
+                     g.loss(g.multiply(weight, number(g, row(g))));
+                   }});
+  all.push_back({"functions of a loss", [=](Builder& g) {
+                   const Tensor x = number(g, row(g));
+                   g.loss(g.gelu(g.tanh(x)));
+                   g.loss(g.gelu(g.sigmoid(x), {.form = graph::GeluForm::tanh}));
+                   g.loss(g.relu(g.add(g.dropout(x, {.p = 0.3f}), x)));
+                 }});
+  all.push_back({"losses of numbers", [=](Builder& g) {
+                   const Tensor x = number(g, row(g)), target = g.input("target", {});
+                   g.loss(g.mse_loss(x, target));
+                   g.loss(g.bce_with_logits(x, target));
+                 }});
+}
+
 inline std::vector<Case> cases() {
   std::vector<Case> all;
   for (const int features : {1, 7, 16, 37})
@@ -363,6 +391,7 @@ inline std::vector<Case> cases() {
        }});
   add_attentions(all);
   add_residuals(all);
+  add_numbers(all);
   return all;
 }
 

@@ -318,15 +318,22 @@ class Execution {
     }
   }
   void convert(const Given& given) {
+    if (program_.value(given.node).element == DType::f32)  // such as a number in any precision
+      convert_to<float>(given);
+    else
+      convert_to<T>(given);
+  }
+  template <class To>
+  void convert_to(const Given& given) {
     const Value& v = program_.value(given.node);
-    T* to = program_.template address<T>(v.data);
+    To* to = program_.template address<To>(v.data);
     if (program_.node(given.node).dtype == DType::u8) {
       const auto [scale, offset] = program_.template attributes<graph::Input>(given.node);
-      image_from_input<u8, T>(stream(), images_of(v), reinterpret_cast<const u8*>(input_ + given.at), scale,
-                              offset, to);
+      image_from_input<u8, To>(stream(), images_of(v), reinterpret_cast<const u8*>(input_ + given.at), scale,
+                               offset, to);
     } else {
-      image_from_input<float, T>(stream(), images_of(v), reinterpret_cast<const float*>(input_ + given.at), 1,
-                                 0, to);
+      image_from_input<float, To>(stream(), images_of(v), reinterpret_cast<const float*>(input_ + given.at),
+                                  1, 0, to);
     }
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include <convoy/exec/cuda/precision.cuh>
 #include <convoy/exec/cuda/program.cuh>
@@ -38,10 +39,22 @@ class StageOf : public Stage {
   const T* second(Program& p) const { return p.address<T>(value_.second); }
 };
 
+/// Makes the stage of an operation on values of any kind: numbers are f32 in every precision.
+template <template <class> class S, class T>
+std::unique_ptr<Stage> build_for_any_kind(Program& p, const graph::Stage& stage, int index) {
+  if (p.value(p.from(stage.leader, 0)).element == DType::f32) return build<S<float>>(p, stage, index);
+  return build<S<T>>(p, stage, index);
+}
+
 /// The kernel of an operation whose stage is `S<Element>`.
 template <class P, template <class> class S, std::uint64_t following = 0>
 struct KernelOf {
   static constexpr Make make{build<S<typename Precision<P>::Element>>, following};
+};
+/// The same for an operation on values of any kind.
+template <class P, template <class> class S>
+struct KernelForAnyKind {
+  static constexpr Make make{build_for_any_kind<S, typename Precision<P>::Element>};
 };
 
 }  // namespace cuda

@@ -47,8 +47,8 @@ using TanhGeluStage = ActivationStage<T, Gelu<graph::GeluForm::tanh>>;
 template <class T>
 std::unique_ptr<Stage> build_gelu(Program& p, const graph::Stage& stage, int index) {
   return p.attributes<graph::Gelu>(stage.leader).form == graph::GeluForm::erf
-             ? build<GeluStage<T>>(p, stage, index)
-             : build<TanhGeluStage<T>>(p, stage, index);
+             ? build_for_any_kind<GeluStage, T>(p, stage, index)
+             : build_for_any_kind<TanhGeluStage, T>(p, stage, index);
 }
 
 CONVOY_COMPILED_STAGE(ReluStage);
@@ -62,11 +62,11 @@ CONVOY_COMPILED_STAGE(TanhGeluStage);
 namespace convoy::exec {
 
 template <class P>
-struct Kernel<Cuda<P>, graph::Relu> : cuda::KernelOf<P, cuda::ReluStage> {};
+struct Kernel<Cuda<P>, graph::Relu> : cuda::KernelForAnyKind<P, cuda::ReluStage> {};
 template <class P>
-struct Kernel<Cuda<P>, graph::Sigmoid> : cuda::KernelOf<P, cuda::SigmoidStage> {};
+struct Kernel<Cuda<P>, graph::Sigmoid> : cuda::KernelForAnyKind<P, cuda::SigmoidStage> {};
 template <class P>
-struct Kernel<Cuda<P>, graph::Tanh> : cuda::KernelOf<P, cuda::TanhStage> {};
+struct Kernel<Cuda<P>, graph::Tanh> : cuda::KernelForAnyKind<P, cuda::TanhStage> {};
 template <class P>
 struct Kernel<Cuda<P>, graph::Gelu> {
   static constexpr cuda::Make make{cuda::build_gelu<typename cuda::Precision<P>::Element>};

@@ -49,7 +49,7 @@ struct Kernel<Cuda<P>, graph::Add> {
   static std::unique_ptr<cuda::Stage> build(cuda::Program& program, const graph::Stage& stage, int index) {
     if (program.find<graph::LayerNorm>(stage) >= 0)
       return cuda::build<cuda::ResidualNormStage<Element>>(program, stage, index);
-    return cuda::build<cuda::AddStage<Element>>(program, stage, index);
+    return cuda::build_for_any_kind<cuda::AddStage, Element>(program, stage, index);
   }
   static constexpr cuda::Make make{build, cuda::mask_of<graph::Relu, graph::LayerNorm>};
 };

@@ -72,7 +72,7 @@ struct Kernel<Cuda<P>, graph::Dropout> {
   static std::unique_ptr<cuda::Stage> build(cuda::Program& program, const graph::Stage& stage, int index) {
     if (program.find<graph::LayerNorm>(stage) >= 0)
       return cuda::build<cuda::ResidualNormStage<Element>>(program, stage, index);
-    return cuda::build<cuda::DropoutStage<Element>>(program, stage, index);
+    return cuda::build_for_any_kind<cuda::DropoutStage, Element>(program, stage, index);
   }
   static constexpr cuda::Make make{build, cuda::mask_of<graph::Add, graph::LayerNorm>};
 };

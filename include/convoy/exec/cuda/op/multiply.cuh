@@ -37,6 +37,6 @@ CONVOY_COMPILED_STAGE(MultiplyStage);
 namespace convoy::exec {
 
 template <class P>
-struct Kernel<Cuda<P>, graph::Multiply> : cuda::KernelOf<P, cuda::MultiplyStage> {};
+struct Kernel<Cuda<P>, graph::Multiply> : cuda::KernelForAnyKind<P, cuda::MultiplyStage> {};
 
 }  // namespace convoy::exec

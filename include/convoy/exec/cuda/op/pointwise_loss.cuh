@@ -53,8 +53,8 @@ CONVOY_COMPILED_STAGE(BceStage);
 namespace convoy::exec {
 
 template <class P>
-struct Kernel<Cuda<P>, graph::MseLoss> : cuda::KernelOf<P, cuda::MseStage> {};
+struct Kernel<Cuda<P>, graph::MseLoss> : cuda::KernelForAnyKind<P, cuda::MseStage> {};
 template <class P>
-struct Kernel<Cuda<P>, graph::BceWithLogits> : cuda::KernelOf<P, cuda::BceStage> {};
+struct Kernel<Cuda<P>, graph::BceWithLogits> : cuda::KernelForAnyKind<P, cuda::BceStage> {};
 
 }  // namespace convoy::exec
