@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -155,4 +156,32 @@ TEST_CASE(
   CHECK(losses() == first);
   for (const fs::path& file : kept) CHECK(fs::file_size(file) > 2);
   fs::remove_all(folder);
+}
+
+TEST_CASE("cuda: the scale of losses in f16 stays a normal number whatever the gradients are") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  const DynamicPlan plan([](auto& g) {
+    const auto x = g.linear(g.input("x", {3}), {.features = 2}), weight = g.input("weight", {});
+    g.loss(g.multiply(weight, g.cross_entropy(x, g.label("label", 2))));
+  });
+  const auto exponent_after = [&](std::int64_t exponent, float weight) {
+    Alone<f16> exec(plan, 1, {});
+    exec.visit_state([&](std::string_view name, std::int64_t& number) {
+      number = name == "loss_scale_exponent" ? exponent : exec::cuda::LossScale::patience - 1;
+    });
+    const float x[3] = {1, 2, 3};
+    const i32 label = 1;
+    const void* const fields[] = {x, &weight, &label};
+    exec.forward({fields, 1}, {.mode = exec::Mode::train});
+    exec.backward(std::vector<float>{1}, exec::InOnePiece());
+    exec.visit_state([&](std::string_view name, std::int64_t& number) {
+      if (name == "loss_scale_exponent") exponent = number;
+    });
+    return exponent;
+  };
+  CHECK(exponent_after(5, 0) == 6);
+  CHECK(exponent_after(127, 0) == 127);
+  const float infinite = std::numeric_limits<float>::infinity();
+  CHECK(exponent_after(5, infinite) == 4);
+  CHECK(exponent_after(-126, infinite) == -126);
 }

@@ -20,9 +20,10 @@ namespace convoy::exec::cuda {
 
 /// The loss scale, on the device, which keeps gradients from vanishing in f16, and whether a gradient
 /// overflowed (Micikevicius et al., "Mixed Precision Training", ICLR 2018). It is halved after an overflow
-/// and doubled after `patience` steps without one.
+/// and doubled after `patience` steps without one, but stays a normal number.
 struct LossScale {
   static constexpr int patience = 2000;
+  static constexpr float least = 0x1p-126f, most = 0x1p127f;
   float scale = 1, inverse = 1;
   int overflowed = 0, steady = 0;
 };
@@ -30,10 +31,10 @@ struct LossScale {
 template <class = void>
 __global__ void adapt(LossScale* s) {
   if (s->overflowed != 0) {
-    s->scale *= 0.5f;
+    if (s->scale > LossScale::least) s->scale *= 0.5f;
     s->steady = 0;
   } else if (++s->steady == LossScale::patience) {
-    s->scale *= 2;
+    if (s->scale < LossScale::most) s->scale *= 2;
     s->steady = 0;
   }
   s->inverse = 1 / s->scale;
