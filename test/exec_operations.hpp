@@ -152,7 +152,7 @@ inline void add_residuals(std::vector<Case>& all) {
 /// Operations on numbers: losses that the model goes on with, and inputs of one number a row.
 inline void add_numbers(std::vector<Case>& all) {
   const auto number = [](Builder& g, Tensor x) {
-    return g.cross_entropy(g.linear(x, {.features = 5}), g.label("label", 5));
+    return g.cross_entropy(g.linear(x, {.features = 5}), g.label("number", 5));
   };
   all.push_back({"sum of losses", [=](Builder& g) {
                    const Tensor x = row(g), y = number(g, x);
@@ -169,6 +169,11 @@ inline void add_numbers(std::vector<Case>& all) {
                    g.loss(g.gelu(g.tanh(x)));
                    g.loss(g.gelu(g.sigmoid(x), {.form = graph::GeluForm::tanh}));
                    g.loss(g.relu(g.add(g.dropout(x, {.p = 0.3f}), x)));
+                 }});
+  all.push_back({"numbers as rows", [=](Builder& g) {
+                   const Tensor x = row(g), y = g.flatten(number(g, x));
+                   g.loss(g.mse_loss(g.tanh(y), y));
+                   head(g, g.concat({x, y, g.flatten(g.input("given", {}))}));
                  }});
   all.push_back({"losses of numbers", [=](Builder& g) {
                    const Tensor x = number(g, row(g)), target = g.input("target", {});

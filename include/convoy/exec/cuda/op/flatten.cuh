@@ -1,4 +1,4 @@
-// Flatten: a view of a value in canonical order, or a copy out of images.
+// Flatten: a view of a value in canonical order, or a copy out of images or of numbers in another type.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace convoy::exec::cuda {
 
-template <class T>
+/// `From` is the type of the input.
+template <class T, class From = T>
 class FlattenStage final : public StageOf<T> {
  public:
   FlattenStage(Program& p, const graph::Stage& stage, int index) : StageOf<T>(p, stage, index) {
@@ -18,12 +19,12 @@ class FlattenStage final : public StageOf<T> {
     dx_ = p.contribute(p.from(this->leader_, 0), true, this->backward_time(p));
   }
   void forward(Program& p) override {
-    image_to_canonical<T, T>(p.stream(), images_, this->x(p, 0), this->y(p));
+    image_to_canonical<From, T>(p.stream(), images_, p.address<From>(this->input(p, 0).data), this->y(p));
   }
   void backward(Program& p) override {
     if (dx_)
-      image_to_canonical_backward<T, T>(p.stream(), images_, this->dy(p), this->second(p),
-                                        dx_.template pointer<T>(p), dx_.accumulates());
+      image_to_canonical_backward<T, From>(p.stream(), images_, this->dy(p), this->second(p),
+                                           dx_.template pointer<From>(p), dx_.accumulates());
   }
 
  private:
@@ -32,11 +33,16 @@ class FlattenStage final : public StageOf<T> {
 };
 
 CONVOY_COMPILED_STAGE(FlattenStage);
+CONVOY_INSTANTIATE_BF16(std::unique_ptr<Stage> build<FlattenStage<bf16, float>>(Program&, const graph::Stage&,
+                                                                                int));
+CONVOY_INSTANTIATE_F16(std::unique_ptr<Stage> build<FlattenStage<f16, float>>(Program&, const graph::Stage&,
+                                                                              int));
 
 template <class T>
 std::unique_ptr<Stage> build_flatten(Program& p, const graph::Stage& stage, int index) {
   const int input = p.from(stage.leader, 0);
   const Value& x = p.value(input);
+  if (x.element != dtype_of<T>) return build<FlattenStage<T, float>>(p, stage, index);  // a number in f32
   if (!is_canonical(x)) return build<FlattenStage<T>>(p, stage, index);
   p.alias(stage.leader, input);
   return nullptr;
