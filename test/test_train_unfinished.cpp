@@ -154,6 +154,19 @@ TEST_CASE_TEMPLATE("an evaluation in the middle of a step or a fit does not affe
   CHECK(fitted(plain, 5) == fitted(between, 5, true));
 }
 
+TEST_CASE_TEMPLATE("an evaluation that an exception ended leaves no results to later ones", T, Near, Far) {
+  for (const int read : {1, 12, 23, 41}) {
+    CAPTURE(read);
+    T whole{config<T>(1)}, ended{config<T>(1)};
+    const double loss = whole.evaluate(testing).loss;
+    CHECK_THROWS_AS(ended.evaluate(Failing(read)), GaveUp);
+    CHECK(ended.evaluate(testing).loss == loss);
+    CHECK_THROWS_AS(ended.predict(Failing(read)), GaveUp);
+    CHECK(ended.predict(testing).values == whole.predict(testing).values);
+    CHECK(fitted(ended, 3) == fitted(whole, 3));
+  }
+}
+
 TEST_CASE("a step needs a backward for each forward, and an exchange that serves it") {
   const Batch batch(0);
   Near trainer{{.batch = 10}};

@@ -23,6 +23,7 @@
 #include <convoy/train/feed.hpp>
 #include <convoy/train/fit.hpp>
 #include <convoy/train/report.hpp>
+#include <convoy/train/results.hpp>
 
 namespace convoy::train {
 
@@ -74,30 +75,35 @@ Evaluation Evaluator<Replica>::evaluate(Feed& feed, const data::BatchPlan& batch
   std::vector<double> sums(2 * losses + metrics + 3);
   const auto counts = std::span<double>(sums).subspan(losses + metrics, losses);
   double* const rest = sums.data() + 2 * losses + metrics;
-  int outstanding = 0;
+  Results results;  // of the passes of this evaluation
   const auto take = [&](int most) {
-    for (; outstanding > most; --outstanding) {
-      const exec::Result result = replica_.exec().result();
+    while (results.waiting() > most) {
+      const exec::Result result = results.take(replica_.exec());
       for (std::size_t l = 0; l < losses; ++l) sums[l] += result.losses[l];
       for (std::size_t m = 0; m < metrics; ++m) sums[losses + m] += result.metrics[m];
       rest[0] += static_cast<double>(result.correct);
       rest[1] += static_cast<double>(result.labels);
     }
   };
-  feed.start(0, 0);
-  for (std::int64_t step = 0; step < batches.steps(); ++step) {
-    const exec::BatchView batch = feed.next();
-    if (batch.rows == 0) continue;
-    replica_.enqueue(batch, {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
-    ++outstanding;
-    exec::add_counts_by_value(plan_, batch, counts);
-    for (std::size_t l = 0; l < losses; ++l)
-      if (const std::int64_t known = exec::known_count(plan_, l, batch.rows); known >= 0)
-        counts[l] += static_cast<double>(known);
-    rest[2] += static_cast<double>(batch.rows);
-    take(Replica::latency);
+  try {
+    feed.start(0, 0);
+    for (std::int64_t step = 0; step < batches.steps(); ++step) {
+      const exec::BatchView batch = feed.next();
+      if (batch.rows == 0) continue;
+      replica_.enqueue(batch, {.mode = exec::Mode::evaluate, .seed = replica_.config().seed});
+      results.expect();
+      exec::add_counts_by_value(plan_, batch, counts);
+      for (std::size_t l = 0; l < losses; ++l)
+        if (const std::int64_t known = exec::known_count(plan_, l, batch.rows); known >= 0)
+          counts[l] += static_cast<double>(known);
+      rest[2] += static_cast<double>(batch.rows);
+      take(Replica::latency);
+    }
+    take(0);
+  } catch (...) {
+    results.drop(replica_.exec());  // else the next pass would be given a result of these
+    throw;
   }
-  take(0);
   replica_.comm().all_reduce(std::span<double>(sums), comm::sum);
   Evaluation evaluation;
   evaluation.rows = static_cast<std::int64_t>(rest[2]);

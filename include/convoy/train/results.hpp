@@ -18,6 +18,8 @@ class Results {
  public:
   /// A pass was enqueued whose result will be taken.
   void expect() { ++waiting_; }
+  /// The number of results not yet taken from the Exec.
+  int waiting() const { return waiting_; }
 
   /// The oldest result not yet taken. Valid until the next pass or result.
   template <class Exec>
