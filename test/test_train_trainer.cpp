@@ -390,6 +390,21 @@ TEST_CASE("the timeline holds every rank's forward, backward, buckets and update
   });
 }
 
+TEST_CASE("a rank may record a timeline alone") {
+  const Blobs training(40);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    train::Timeline timeline;
+    ThreadTrainer<Plain> trainer{{.batch = 10, .timeline = endpoint.rank() == 1 ? &timeline : nullptr},
+                                 endpoint};
+    CHECK(trainer.fit(training, {.epochs = 1, .log = nullptr}).steps == 2);
+    const auto all = trainer.gather_timeline();
+    if (trainer.rank() != 0) return;
+    REQUIRE(all.size() == 2);
+    CHECK(all[0].empty());
+    CHECK(!all[1].empty());
+  });
+}
+
 TEST_CASE("a timeline that is full says how many events it dropped") {
   train::Timeline timeline(2);
   const Clock::time_point zero = Clock::now();

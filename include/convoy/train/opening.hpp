@@ -100,9 +100,9 @@ template <class Rule, class Comm, class Exec>
                                                               event.begin, event.end);
                    },
                    config_.timeline});
-    comm_.barrier();
-    config_.timeline->start();
   }
+  comm_.barrier();  // of all ranks, of which some may have no timeline
+  if (config_.timeline != nullptr) config_.timeline->start();
 }
 
 template <class Rule, class Comm, class Exec>
