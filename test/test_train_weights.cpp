@@ -57,6 +57,21 @@ TEST_CASE("weights are read under the names of published files") {
   CHECK_THROWS_AS(train::load_weights(trainer, file), CheckpointError);
 }
 
+TEST_CASE("all ranks are told that weights cannot be written, and can go on") {
+  std::vector<std::string> told(2);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    ThreadTrainer<Plain> trainer{{.batch = 10}, endpoint};
+    try {
+      train::save_weights(trainer, "/proc/none/weights");
+    } catch (const Error& error) {
+      told[static_cast<std::size_t>(trainer.rank())] = error.what();
+    }
+    CHECK(trainer.evaluate(testing).rows == 20);
+  });
+  CHECK(told[0] == "/proc/none/weights cannot be written: No such file or directory");
+  CHECK(told[1] == "rank 0 could not write /proc/none/weights");
+}
+
 TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list of what did not match") {
   const Folder folder;
   const std::filesystem::path file = folder.path / "weights.safetensors";

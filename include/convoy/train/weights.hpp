@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -11,7 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include <convoy/comm/comm.hpp>
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/error.hpp>
 #include <convoy/exec/canonical.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
@@ -76,13 +79,21 @@ class WeightSaver {
 void require_whole(const LoadedWeights& weights, const std::filesystem::path& path);
 
 /// Writes the trainer's weights, to be read by torch's `load_state_dict(safetensors.torch.load_file(path))`.
-/// All ranks must call it together; rank 0 writes. Throws Error if the file cannot be written.
+/// All ranks must call it together; rank 0 writes. Throws Error on all ranks if the file cannot be written.
 template <class Trainer>
 void save_weights(Trainer& trainer, const std::filesystem::path& path, const WeightsOptions& options = {}) {
   WeightSaver saver(options);
   trainer.visit_weights(saver, Visit::read);
-  if (trainer.rank() == 0) saver.write(path);
-  trainer.comm().barrier();
+  std::exception_ptr failure;
+  try {
+    if (trainer.rank() == 0) saver.write(path);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  double failed = failure ? 1 : 0;
+  trainer.comm().all_reduce(std::span<double>(&failed, 1), comm::max);
+  if (failure) std::rethrow_exception(failure);
+  if (failed > 0) fail("rank 0 could not write ", path.string());
 }
 
 enum class Match : bool { whole, partial };
