@@ -154,6 +154,23 @@ TEST_CASE_TEMPLATE("an evaluation in the middle of a step or a fit does not affe
   CHECK(fitted(plain, 5) == fitted(between, 5, true));
 }
 
+TEST_CASE("a rank without rows of a batch needs no fields, and a batch with rows needs all of them") {
+  using Counted = Trainer<Counting, optim::Adam, comm::Ring<Threads>, exec::Reference<f32>>;
+  const Batch batch(0);
+  Threads::World(2).run([&](const Threads& endpoint) {
+    Counted trainer{{.batch = 10}, endpoint};
+    const exec::BatchView mine = endpoint.rank() == 0 ? batch.view() : exec::BatchView{};
+    CHECK(trainer.step(mine, 10).rows == 10);
+    trainer.forward(mine, 10);
+    trainer.backward();
+    CHECK(trainer.step().rows == 10);
+  });
+  Counted trainer{{.batch = 10}, Threads()};
+  const std::vector<const void*> image_alone(1, batch.fields[0]);
+  CHECK_THROWS_WITH_AS(trainer.step({image_alone, 10}),
+                       "exec: a batch of 1 fields was given to a model of 2 inputs and labels", ConfigError);
+}
+
 TEST_CASE_TEMPLATE("an evaluation that an exception ended leaves no results to later ones", T, Near, Far) {
   for (const int read : {1, 12, 23, 41}) {
     CAPTURE(read);

@@ -33,16 +33,21 @@ inline void expect_rows(const BatchView& batch, int most) {
     fail<ConfigError>("exec: a batch of ", batch.rows, " rows was given to an exec prepared for 1 to ", most);
 }
 
-/// Throws ConfigError unless a batch has 1 to `most` rows and the fields of the plan; throws ExecError for a
-/// label that is not one of its classes and for an index out of range. The error numbers rows from
-/// `first_row`.
-inline void expect_batch(const Plan& plan, const BatchView& batch, int most, std::int64_t first_row = 0) {
-  expect_rows(batch, most);
+/// Throws ConfigError unless a batch has the fields of the plan.
+inline void expect_fields(const Plan& plan, const BatchView& batch) {
   std::size_t fields = 0;
   for (const auto& node : plan.nodes) fields += node.given;
   if (batch.fields.size() != fields)
     fail<ConfigError>("exec: a batch of ", batch.fields.size(), " fields was given to a model of ", fields,
                       " inputs and labels");
+}
+
+/// Throws ConfigError unless a batch has 1 to `most` rows and the fields of the plan; throws ExecError for a
+/// label that is not one of its classes and for an index out of range. The error numbers rows from
+/// `first_row`.
+inline void expect_batch(const Plan& plan, const BatchView& batch, int most, std::int64_t first_row = 0) {
+  expect_rows(batch, most);
+  expect_fields(plan, batch);
   const auto field_of = [&](int n) {
     std::size_t field = 0;
     for (int m = 0; m < n; ++m) field += plan.node(m).given;

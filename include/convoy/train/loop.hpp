@@ -26,6 +26,7 @@
 #include <convoy/data/shard.hpp>
 #include <convoy/exec/counts.hpp>
 #include <convoy/exec/exec.hpp>
+#include <convoy/exec/labels.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/memory/space.hpp>
 #include <convoy/train/evaluator.hpp>
@@ -445,7 +446,10 @@ template <class Replica>
 std::span<const double> Loop<Replica>::counts_of(const exec::BatchView& batch, std::int64_t rows) {
   counts_.assign(plan_.losses.size(), 0.0);
   if (exec::counts_by_value(plan_)) {
-    exec::add_counts_by_value(plan_, batch, counts_);
+    if (batch.rows > 0) {
+      exec::expect_fields(plan_, batch);
+      exec::add_counts_by_value(plan_, batch, counts_);
+    }
     replica_.comm().all_reduce(std::span<double>(counts_), comm::sum);
   }
   for (std::size_t l = 0; l < counts_.size(); ++l)
