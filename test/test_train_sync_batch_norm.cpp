@@ -5,6 +5,7 @@
 #include "train_support.hpp"
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/comm/policy/background.hpp>
+#include <convoy/comm/policy/weighted.hpp>
 #include <convoy/exec/host/host.hpp>
 #include <convoy/exec/replay.hpp>
 
@@ -171,5 +172,17 @@ TEST_CASE("sync_batch_norm: invalid combinations are refused in one sentence") {
                                                      {.epochs = 1, .log = nullptr});
         }) ==
         "fit: rank 0 has none of the 2 rows of step 0 of an epoch, but sync_batch_norm needs rows on every "
+        "rank; choose another batch size");
+  // A share of 0.05 has no row of the 12 of a full step here, but one of the 7 of each of the last two.
+  const Blobs some(38);
+  CHECK(error_of([&] {
+          transport::Threads::World(3).run([&](const transport::Threads& endpoint) {
+            Trainer<Residual, optim::Sgd, comm::Weighted<Ring>, exec::Reference<f32>> trainer(
+                {.batch = 4, .sync_batch_norm = true}, comm::WeightedOptions{{0.2125, 0.05, 0.7375}},
+                endpoint);
+            trainer.fit(some, {.log = nullptr});
+          });
+        }) ==
+        "fit: rank 1 has none of the 12 rows of step 1 of an epoch, but sync_batch_norm needs rows on every "
         "rank; choose another batch size");
 }

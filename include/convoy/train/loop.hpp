@@ -264,8 +264,8 @@ std::unique_ptr<Feed> Loop<Replica>::make_feed(const data::DatasetRef& set, cons
 template <class Replica>
 void Loop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const {
   if (!replica_.config().sync_batch_norm) return;
-  // Only the last two steps of an epoch may not be full.
-  for (std::int64_t step = std::max<std::int64_t>(0, batches.steps() - 2); step < batches.steps(); ++step)
+  // Only the last two steps of an epoch may not be full. The one before them stands for all others.
+  for (std::int64_t step = std::max<std::int64_t>(0, batches.steps() - 3); step < batches.steps(); ++step)
     for (int r = 0; r < batches.shard().world; ++r)
       if (batches.rows(step, r).empty())
         fail<ConfigError>(
