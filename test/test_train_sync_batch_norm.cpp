@@ -185,4 +185,10 @@ TEST_CASE("sync_batch_norm: invalid combinations are refused in one sentence") {
         }) ==
         "fit: rank 1 has none of the 12 rows of step 1 of an epoch, but sync_batch_norm needs rows on every "
         "rank; choose another batch size");
+  std::string told;
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    ByRing<exec::Reference<f32>> trainer({.batch = 4, .sync_batch_norm = true}, endpoint);
+    if (trainer.rank() == 1) told = error_of([&] { trainer.step({}, 4); });
+  });
+  CHECK(told == "trainer: rank 1 has no rows of a batch, but sync_batch_norm needs rows on every rank");
 }

@@ -103,6 +103,12 @@ class Loop {
   }
   /// Called before a step of a user's loop. Throws ConfigError if servers make the updates.
   void start_step();
+  /// Throws ConfigError if batch norm is synchronized over ranks and this rank has no rows of a batch.
+  void expect_rows(const exec::BatchView& batch) const {
+    if (replica_.config().sync_batch_norm && replica_.workers() > 1 && batch.rows == 0)
+      fail<ConfigError>("trainer: rank ", replica_.rank(),
+                        " has no rows of a batch, but sync_batch_norm needs rows on every rank");
+  }
   StepReport report_of_step(const Stopwatch& watch);
   std::unique_ptr<Feed> make_feed(const data::DatasetRef& set, const FitOptions& options,
                                   const data::BatchPlan& batches, bool by_value);
@@ -122,6 +128,7 @@ template <class Replica>
 StepReport Loop<Replica>::step(const exec::BatchView& batch, std::int64_t global_rows) {
   const Stopwatch watch;
   const std::int64_t rows = rows_of(batch, global_rows);
+  expect_rows(batch);
   start_step();
   begun_ = false;
   replica_.begin(counts_of(batch, rows));
@@ -132,6 +139,7 @@ StepReport Loop<Replica>::step(const exec::BatchView& batch, std::int64_t global
 template <class Replica>
 void Loop<Replica>::forward(const exec::BatchView& batch, std::int64_t global_rows) {
   const std::int64_t rows = rows_of(batch, global_rows);
+  expect_rows(batch);
   if (!begun_) {
     start_step();
     replica_.begin(std::vector<double>(plan_.losses.size(), 1.0));
