@@ -96,7 +96,8 @@ struct Prediction {
 };
 
 /// Whether to go on. If any rank asks to stop, all ranks stop after the next step or, if results are late,
-/// after the steps already begun.
+/// after the steps already begun. Workers that do not wait for each other, as with asynchronous servers, stop
+/// at the end of the epoch.
 enum class Control : bool { go_on, stop };
 
 /// Stops when `patience` epochs in a row did not improve the test loss by `min_delta`, or when the test
