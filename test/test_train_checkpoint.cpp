@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -204,6 +205,28 @@ TEST_CASE("the newest checkpoints stay, each complete, and a fit resumes where t
   CHECK(further.steps == 5);
   const Left whole = fit<AllReduce>({.checkpoints = {.directory = folder.path / "whole"}});
   CHECK(further.values == whole.values);
+}
+
+TEST_CASE("a checkpoint that is removed is whole or not there") {
+  const Folder folder;
+  train::CheckpointFolder checkpoints({.directory = folder.path, .keep = 1}, 0, 1);
+  checkpoints.make();
+  std::atomic<int> newest = 0;
+  std::atomic<bool> ended = false, whole = true;
+  std::thread watcher([&] {
+    while (!ended)
+      for (const int step : {newest - 1, newest.load()}) {
+        const fs::path path = folder.path / concat("step-", step);
+        if (fs::exists(path) && !fs::exists(path / "model.safetensors") && fs::exists(path)) whole = false;
+      }
+  });
+  for (; newest < 200; ++newest) {
+    checkpoints.write({.step = newest});
+    checkpoints.wait();
+  }
+  ended = true;
+  watcher.join();
+  CHECK(whole);
 }
 
 TEST_CASE("a fit that stops within an epoch resumes from there") {

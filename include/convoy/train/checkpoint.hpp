@@ -329,8 +329,11 @@ CONVOY_FUNCTION void CheckpointFolder::store(const Snapshot& snapshot) const {
     }
   rename_folder(partial, whole);
   auto all = steps();
-  for (std::size_t i = 0; i + static_cast<std::size_t>(options_.keep) < all.size(); ++i)
-    fs::remove_all(of(all[i]), error);
+  for (std::size_t i = 0; i + static_cast<std::size_t>(options_.keep) < all.size(); ++i) {
+    const fs::path old = of(all[i]), partly = old.string().append(partial_suffix);
+    fs::rename(old, partly, error);  // a run that ends here leaves no checkpoint that lacks files
+    fs::remove_all(partly, error);
+  }
 }
 
 CONVOY_FUNCTION void Capture::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
