@@ -250,6 +250,27 @@ TEST_CASE("a fit that stops within an epoch resumes from there") {
   CHECK(halves == whole);
 }
 
+TEST_CASE("a fit that an exception ended resumes from the checkpoint that was still being written") {
+  const Folder folder;
+  Threads::World(2).run([&](Threads endpoint) {
+    Made<AllReduce> trainer(config_of<AllReduce>({}), endpoint);
+    train::Checkpoints checkpoints(trainer, {.directory = folder.path, .every = 3, .resume = true});
+    bool kill = true;
+    const auto fit = [&] {
+      return trainer.fit(training, {.epochs = 2,
+                                    .on_step =
+                                        [&](const train::StepReport& step) {
+                                          if (step.step == 3 && std::exchange(kill, false)) throw Killed();
+                                          return train::Control::go_on;
+                                        },
+                                    .log = nullptr,
+                                    .keeper = &checkpoints});
+    };
+    CHECK_THROWS_AS(fit(), Killed);
+    CHECK(fit().steps == 7);
+  });
+}
+
 TEST_CASE_TEMPLATE("dead taps, which only decay, resume with their momentum", Rule, optim::Sgd, optim::Adam,
                    optim::Lamb) {
   const Folder folder;

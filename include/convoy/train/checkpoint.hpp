@@ -178,7 +178,8 @@ class Checkpoints final : public Keeper {
   }
 
   FitPosition resume() override {
-    if (!folder_.options().resume && find_newest())
+    folder_.wait();  // for what a fit that an exception ended left to write
+    if (find_newest() && !folder_.options().resume)
       fail<ConfigError>("checkpoint: ", folder_.of(kept_).string(),
                         " already exists: resume from it, or choose another folder");
     if (trainer_.rank() == 0) folder_.remove_partial();  // the others wait for rank 0 in `restore`
