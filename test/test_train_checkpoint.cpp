@@ -271,6 +271,25 @@ TEST_CASE("a fit that an exception ended resumes from the checkpoint that was st
   });
 }
 
+TEST_CASE(
+    "a fit that ran out of patience makes no more steps when it is resumed, except with more patience") {
+  const Folder folder;
+  const auto epochs = [&](int patience) {
+    Trainer<Normed, optim::Adam, comm::None, Reference<float>> trainer({.batch = 10, .optimizer = {.lr = 0}});
+    train::Checkpoints checkpoints(trainer, {.directory = folder.path, .resume = true});
+    const auto report = trainer.fit(training, {.epochs = 30,
+                                               .validate = &testing,
+                                               .early_stop = {.patience = patience, .min_delta = 1},
+                                               .log = nullptr,
+                                               .keeper = &checkpoints});
+    CHECK(report.stopped == train::StopReason::early_stop);
+    return report.epochs.size();
+  };
+  CHECK(epochs(3) == 4);
+  CHECK(epochs(3) == 0);
+  CHECK(epochs(5) == 2);
+}
+
 TEST_CASE_TEMPLATE("dead taps, which only decay, resume with their momentum", Rule, optim::Sgd, optim::Adam,
                    optim::Lamb) {
   const Folder folder;

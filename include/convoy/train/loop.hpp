@@ -218,7 +218,10 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   const auto expected =
       static_cast<std::size_t>(options.steps > 0 ? std::min(options.steps, all_steps) : all_steps);
   run.reserve(std::min<std::size_t>(expected, 1 << 20));  // `epochs` may be a limit that is never reached
-  if (options.steps > 0 && run.begun >= options.steps) run.fit.stopped = StopReason::steps_reached;
+  if (options.steps > 0 && run.begun >= options.steps)
+    run.fit.stopped = StopReason::steps_reached;
+  else if (run.patience.spent(at))
+    run.fit.stopped = StopReason::early_stop;
   for (auto epoch = static_cast<int>(at.epoch);
        epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
     end_epoch(run, train_epoch(run, epoch));

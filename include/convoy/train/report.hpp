@@ -122,8 +122,11 @@ class Patience {
       at.waited = 0;
       return false;
     }
-    return ++at.waited >= rule_.patience && rule_.patience > 0;
+    ++at.waited;
+    return spent(at);
   }
+  /// Whether the test loss had not improved for long enough at this position.
+  bool spent(const FitPosition& at) const { return rule_.patience > 0 && at.waited >= rule_.patience; }
 
  private:
   EarlyStop rule_;
