@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+
 #include "../comm_step.hpp"
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/hierarchical_mpi.hpp>

@@ -70,8 +70,8 @@ struct MultiplyLoop {
     for (std::int64_t t = thread; t < Tiles::strips(n, wide) * blocks; t += team) {
       const std::int64_t column = t / blocks * wide, first = t % blocks * Tiles::rows_at_once;
       const std::int64_t last = std::min(m, first + Tiles::rows_at_once);
-      for (std::int64_t from = 0; from == 0 || from < k;
-           from += Tiles::depth) {  // once if k is 0, for beta C
+      // If k is 0, this loop runs once, for beta C.
+      for (std::int64_t from = 0; from == 0 || from < k; from += Tiles::depth) {
         const std::int64_t depth = std::min(Tiles::depth, k - from);
         for (std::int64_t row = first; row < last; row += Tiles::rows)
           if (!symmetric || row + Tiles::rows > column)

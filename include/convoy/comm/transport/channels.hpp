@@ -88,9 +88,8 @@ struct RankRecord {
 /// - `limit()`: the longest wait for a peer to finish reading.
 ///
 /// How a rank takes its memory back while a peer may be reading it or storing to it (schedule::Direct):
-///   1. The rank stops reading peers' memory in all its message spaces, for good, so that two withdrawing
-///   ranks
-///      do not wait for each other.
+///   1. The rank stops reading peers' memory for good, in all its message spaces, so that two withdrawing
+///      ranks do not wait for each other.
 ///   2. The rank announces that it has withdrawn. A reader announces that it is reading and then checks
 ///      whether the owner has withdrawn, both with sequential consistency. So either the reader notices and
 ///      does not read, or step 3 waits for it.
