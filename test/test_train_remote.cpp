@@ -355,6 +355,7 @@ TEST_CASE("a staged exchange refuses invalid calls, and waits no longer than its
       staged.finish([&](Range, float) { ++updates; });
       FAIL("the bucket was exchanged before it was final");
     } catch (const CommError& error) {
+      CHECK(!open);  // and not only once the bucket was final after all
       CHECK(error.culprit == 0);
       CHECK(std::string(error.what()).find("were not final within 0.05 s") != std::string::npos);
     }

@@ -107,12 +107,14 @@ class CopyOut {
     const std::lock_guard lock(mutex_);
     return posted_[i].bucket;
   }
-  /// Discards posted buckets and waits for a copy under way. Nothing is copied until the next `post`.
+  /// Discards posted buckets and waits for a copy under way, but not for a bucket to become final. Nothing is
+  /// copied until the next `post`.
   void reset() {
     std::unique_lock lock(mutex_);
+    ++step_;
     posted_.clear();
     copied_ = 0;
-    copied_more_.wait(lock, [&] { return !copying_; });
+    copied_more_.wait(lock, [&] { return !using_; });
   }
 
  private:
@@ -127,24 +129,35 @@ class CopyOut {
       posted_more_.wait(lock, [&] { return quit_ || (!failure_ && copied_ < posted_.size()); });
       if (quit_) return;
       const Posted next = posted_[copied_];
-      copying_ = true;
-      lock.unlock();
+      const std::uint64_t step = step_;
       std::exception_ptr failure;
-      try {
-        const Range range = ranges_[static_cast<std::size_t>(next.bucket)];
+      // `uses`: events or arenas, which their owner may release once reset() has returned.
+      const auto unlocked = [&](bool uses, auto&& f) {
+        using_ = uses;
+        lock.unlock();
+        try {
+          if (!failure) f();
+        } catch (...) {
+          failure = std::current_exception();
+        }
+        lock.lock();
+        using_ = false;
+        if (uses) copied_more_.notify_all();
+      };
+      unlocked(true, [&] {
         if constexpr (requires { space_.enter(); }) space_.enter();
         space_.wait_for(next.ready);
-        space_.synchronize();  // a copy that waits inside a driver may lock other threads out of it
-        if (!range.empty())
+      });
+      // A copy that waits inside a driver may lock other threads out of it.
+      unlocked(false, [&] { space_.synchronize(); });
+      const Range range = step == step_ ? ranges_[static_cast<std::size_t>(next.bucket)] : Range{};
+      if (!range.empty())
+        unlocked(true, [&] {
           space_.read(to_ + range.begin, from_ + range.begin,
                       static_cast<std::size_t>(range.size()) * sizeof(float));
-      } catch (...) {
-        failure = std::current_exception();
-      }
-      lock.lock();
-      copying_ = false;
+        });
       failure_ = failure;
-      if (!posted_.empty()) ++copied_;  // unless reset() has discarded it meanwhile
+      if (step == step_) ++copied_;  // unless reset() has discarded it meanwhile
       copied_more_.notify_all();
     }
   }
@@ -157,7 +170,8 @@ class CopyOut {
   std::condition_variable posted_more_, copied_more_;
   std::vector<Posted> posted_;  // in this step
   std::size_t copied_ = 0;      // how many of these have been copied
-  bool copying_ = false, quit_ = false;
+  std::uint64_t step_ = 0;      // changes with each reset
+  bool using_ = false, quit_ = false;
   std::exception_ptr failure_;
   std::thread thread_;
 };
