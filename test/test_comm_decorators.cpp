@@ -1,10 +1,15 @@
 // SANITIZE: address thread
 // Checked and Faulty: checksums against published ones, exchanges that are right or report what is wrong, and
 // seeded faults that cause neither a hang nor an unreported wrong result.
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -16,6 +21,7 @@
 #include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/checked.hpp>
 #include <convoy/comm/transport/faulty.hpp>
+#include <convoy/memory/pages.hpp>
 
 using namespace convoy;
 using transport::Checked;
@@ -27,6 +33,43 @@ namespace {
 
 using Bad = Faulty<Threads, 7>;
 using Guarded = Checked<Bad>;
+
+/// Ranks reach only memory of this transport.
+class Near : public Threads {
+ public:
+  struct Memory : std::pmr::memory_resource {
+    std::vector<std::pair<std::uintptr_t, std::size_t>> blocks;
+    std::size_t longest_elsewhere = 0;  // of the buffers that did not lie in this memory
+
+    bool has(const void* data, std::size_t bytes) {
+      const auto at = reinterpret_cast<std::uintptr_t>(data);
+      for (const auto& [begin, size] : blocks)
+        if (begin <= at && at + bytes <= begin + size) return true;
+      longest_elsewhere = std::max(longest_elsewhere, bytes);
+      return false;
+    }
+
+   private:
+    void* do_allocate(std::size_t bytes, std::size_t align) override {
+      void* data = memory::pages()->allocate(bytes, align);
+      blocks.emplace_back(reinterpret_cast<std::uintptr_t>(data), bytes);
+      return data;
+    }
+    void do_deallocate(void* data, std::size_t bytes, std::size_t align) override {
+      std::erase(blocks, std::pair(reinterpret_cast<std::uintptr_t>(data), bytes));
+      memory::pages()->deallocate(data, bytes, align);
+    }
+    bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+  };
+
+  Near(const Threads& endpoint, Memory& memory) : Threads(endpoint), memory_(&memory) {}
+  Near isolated() const { return {Threads::isolated(), *memory_}; }
+  std::pmr::memory_resource* memory() const { return memory_; }
+  bool reaches(const void* data, std::size_t bytes) const { return memory_->has(data, bytes); }
+
+ private:
+  Memory* memory_;
+};
 
 struct Count {
   std::atomic<int> right{0}, named{0}, wrong{0}, silent{0};
@@ -135,6 +178,18 @@ TEST_CASE("some of the ranks are a world of their own, over a transport of any t
   const transport::Any alone{Threads{}};
   CHECK_THROWS_WITH_AS(alone.group({0, 7}), "a group names rank 7 in a world of 1", ConfigError);
   CHECK_THROWS_WITH_AS(alone.group({}), "rank 0 is not in its own group", ConfigError);
+}
+
+TEST_CASE("a link is measured with messages that peers read in place") {
+  std::size_t longest[2] = {};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    Near::Memory memory;
+    comm::measure_link(Near(endpoint, memory), 0, 1, {.deadline = Seconds(20)});
+    longest[endpoint.rank()] = memory.longest_elsewhere;
+  });
+  // All but the figures themselves, which are broadcast.
+  CHECK(longest[0] <= sizeof(schedule::CostModel));
+  CHECK(longest[1] <= sizeof(schedule::CostModel));
 }
 
 TEST_CASE("what goes wrong on a link that is measured is told with the ranks of its world") {

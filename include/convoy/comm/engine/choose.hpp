@@ -87,7 +87,8 @@ CONVOY_FUNCTION double shortest(int times, Call<void()> f) {
 
 CONVOY_FUNCTION schedule::CostModel measure(Engine& engine) {
   constexpr std::int64_t few = 64, many = 1 << 20;
-  Buffer<std::byte> here(many), there(many);
+  // Gradients lie in such memory: messages from other memory may be copied on both sides.
+  Buffer<std::byte> here(many, engine.memory()), there(many);
   const auto& echo = engine.program(schedule::View::of<detail::Echo>());
   const auto one_way = [&](int times, std::int64_t bytes) {
     return detail::shortest(times, [&] { engine.run(echo, here.data(), bytes, Reduction{}); }) / 2;
