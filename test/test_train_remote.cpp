@@ -20,6 +20,7 @@
 #include "train_support.hpp"
 #include <convoy/comm/policy/staged.hpp>
 #include <convoy/comm/registry.hpp>
+#include <convoy/core/clock.hpp>
 
 using namespace train_test;
 using remote_test::Remote;
@@ -343,11 +344,12 @@ TEST_CASE("a staged exchange refuses invalid calls, and waits no longer than its
     staged.finish([&](Range, float) { ++updates; });
     CHECK(updates == 2);
 
-    std::atomic<bool> open = false;
+    std::atomic<bool> open = false, refused = false;
     space.later([&](memory::Host&) { open.wait(false); });
     staged.begin(0, space.mark());
     std::thread later([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      const Deadline most(Seconds(20));
+      while (!refused && !most.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       open = true;
       open.notify_all();
     });
@@ -359,6 +361,7 @@ TEST_CASE("a staged exchange refuses invalid calls, and waits no longer than its
       CHECK(error.culprit == 0);
       CHECK(std::string(error.what()).find("were not final within 0.05 s") != std::string::npos);
     }
+    refused = true;
     later.join();
     CHECK(updates == 2);
   });
