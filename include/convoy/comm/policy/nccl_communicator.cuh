@@ -174,7 +174,7 @@ class Communicator {
   template <class F>
   void call_for_numbers(const NcclCall& what, F&& f) {
     if (size() == 1) return;
-    if (numbers_ == nullptr) split_off_numbers(what);
+    if (!has_numbers()) split_off_numbers(what);
     call(what, numbers_, [&](ncclComm_t comm) { return f(comm, numbers_stream_.get()); });
   }
   /// Like `call`, for several NCCL calls in one group.
@@ -255,6 +255,10 @@ class Communicator {
     meet(what);
   }
 
+  bool has_numbers() {
+    const std::lock_guard lock(mutex_);  // an abort by the watching thread ends the communicator
+    return numbers_ != nullptr;
+  }
   void split_off_numbers(const NcclCall& what) {
     ncclConfig_t few = config();
     few.minCTAs = few.maxCTAs = 1;
