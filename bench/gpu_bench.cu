@@ -1,6 +1,7 @@
 // gpu_bench [PART]: measures exec::Cuda on this GPU: training steps of ResNets and Transformers in each
 // precision, an epoch of MNIST, optimizers and codecs compared to a copy, and attention. Prints one JSON
-// object per line, the most important cases first. PART selects the cases whose names contain it.
+// object per line, the most important cases first. PART selects the cases whose names contain it. A case that
+// fails is reported, and the others follow; the program then ends with 1.
 //
 // Only `gpu_bench all_reduce` measures an exchange between two ranks on this GPU: ranks that share a GPU need
 // all kernels loaded before the first one runs, which would cost every other case seconds and memory.
@@ -50,6 +51,19 @@ namespace {
 std::string_view chosen;
 
 bool wanted(const std::string& name) { return name.find(chosen) != std::string::npos; }
+
+bool failed = false;
+
+/// Runs cases, and says so if one of them fails.
+template <class Run>
+void attempt(Run&& run) {
+  try {
+    run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpu_bench: %s\n", error.what());
+    failed = true;
+  }
+}
 
 /// The milliseconds of each of `runs` calls, sorted, after some warm-up calls.
 template <class Run>
@@ -512,7 +526,9 @@ void step(const std::string& model, const Plan& plan, const exec::Kernels<exec::
 template <class Model, class P>
 void steps(const std::string& model, int batch, int count, std::initializer_list<From> from) {
   for (const From each : from)
-    step<P>(model, plan_of<Model>, exec::kernels<exec::Cuda<P>, plan_of<Model>.used>, batch, count, each);
+    attempt([&] {
+      step<P>(model, plan_of<Model>, exec::kernels<exec::Cuda<P>, plan_of<Model>.used>, batch, count, each);
+    });
 }
 
 /// An epoch of as many images as MNIST's training set has. The first epoch also chooses plans and captures
@@ -561,34 +577,34 @@ int main(int argc, char** argv) try {
   memory::Device space;
   const double copy = copy_bandwidth(space);
   if (shares) {
-    all_reduce(16'384, copy);
-    all_reduce(25'557'032, copy);
-    return 0;
+    attempt([&] { all_reduce(16'384, copy); });
+    attempt([&] { all_reduce(25'557'032, copy); });
+    return failed ? 1 : 0;
   }
-  optimizer<optim::Adam>(space, 25'557'032, copy);
-  optimizer<optim::Adam>(space, 109'482'240, copy);
+  attempt([&] { optimizer<optim::Adam>(space, 25'557'032, copy); });
+  attempt([&] { optimizer<optim::Adam>(space, 109'482'240, copy); });
   resnets<bf16>(1, {From::host, From::gpu});
   steps<Mnist, bf16>("resnet18/28x28", 128, 400, {From::gpu_singly});
-  epoch<Mnist>("mnist_resnet18", 128);
+  attempt([&] { epoch<Mnist>("mnist_resnet18", 128); });
   transformers<bf16>();
   resnets<f16>(1, {From::host});
   transformers<f16>();
-  optimizer<optim::Sgd>(space, 25'557'032, copy);
-  optimizer<optim::AdamW>(space, 109'482'240, copy);
-  optimizer<optim::Lars>(space, 25'557'032, copy);
-  optimizer<optim::Lamb>(space, 109'482'240, copy);
-  muon(space, 768, 3072);
-  muon(space, 3072, 768);
-  codec(space, comm::codec::Bf16{}, 25'557'032, copy);
-  codec(space, comm::codec::F16{}, 25'557'032, copy);
-  codec(space, comm::codec::Int8{}, 25'557'032, copy);
-  codec(space, comm::codec::TopK{}, 25'557'032, copy);
-  attention<float>(space, 64, 12, 128, 64);
-  attention<bf16>(space, 64, 12, 128, 64);
-  attention<f16>(space, 64, 12, 128, 64);
+  attempt([&] { optimizer<optim::Sgd>(space, 25'557'032, copy); });
+  attempt([&] { optimizer<optim::AdamW>(space, 109'482'240, copy); });
+  attempt([&] { optimizer<optim::Lars>(space, 25'557'032, copy); });
+  attempt([&] { optimizer<optim::Lamb>(space, 109'482'240, copy); });
+  attempt([&] { muon(space, 768, 3072); });
+  attempt([&] { muon(space, 3072, 768); });
+  attempt([&] { codec(space, comm::codec::Bf16{}, 25'557'032, copy); });
+  attempt([&] { codec(space, comm::codec::F16{}, 25'557'032, copy); });
+  attempt([&] { codec(space, comm::codec::Int8{}, 25'557'032, copy); });
+  attempt([&] { codec(space, comm::codec::TopK{}, 25'557'032, copy); });
+  attempt([&] { attention<float>(space, 64, 12, 128, 64); });
+  attempt([&] { attention<bf16>(space, 64, 12, 128, 64); });
+  attempt([&] { attention<f16>(space, 64, 12, 128, 64); });
   resnets<tf32>(2, {From::host});
   resnets<f32>(4, {From::host});
-  return 0;
+  return failed ? 1 : 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "gpu_bench: %s\n", error.what());
   return 1;
