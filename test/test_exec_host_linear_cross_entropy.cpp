@@ -36,6 +36,24 @@ TEST_CASE("host: a loss of several blocks is the same whether backward computes 
   exec_decoder::check_losses_whenever_asked(e, plan);
 }
 
+TEST_CASE("host: a loss of several blocks does not read a batch that was reused after forward") {
+  const DynamicPlan plan([](auto& g) {
+    const auto x = g.linear(g.input("row", {8}), {.features = 2'001});
+    g.loss(g.cross_entropy(x, g.label("label", 2'001)));
+  });
+  constexpr int rows = 256;
+  InBlocks e(plan, rows, {.threads = 1});
+  exec_compare::randomize(e, plan, Philox{1});
+  std::vector<float> values(rows * 8, 0.5f);
+  std::vector<i32> labels(rows, 7);
+  const void* const fields[] = {values.data(), labels.data()};
+  const double loss = exec_compare::forward(e, {fields, rows}, exec::Mode::evaluate).loss();
+  e.forward({fields, rows}, {});
+  std::fill(values.begin(), values.end(), 9.0f);
+  std::fill(labels.begin(), labels.end(), 8);
+  CHECK(e.result().loss() == loss);
+}
+
 TEST_CASE("host: logits need some memory") {
   const DynamicPlan plan = decoder(30, 4, false);
   CHECK_THROWS_WITH_AS(exec::Host<f32>(plan, 2, {.logits_mib = 0}),

@@ -2,8 +2,8 @@
 // these are large: the logits of a language model are the largest values of its step. Logits are computed a
 // block of labels at a time, and their gradients overwrite them. In training, forward defers this work to
 // backward, because the loss scale and the gradient arena can only be used there. If the loss is wanted
-// before backward or read within the model, the logits are computed twice. If one block holds all logits,
-// they are kept from forward to backward.
+// before backward or read within the model, or if the layer reads the batch itself, the logits are computed
+// twice. If one block holds all logits, they are kept from forward to backward.
 //
 // In bf16 the source and the weight are copied once for both forward and backward, which follow one another
 // here, and gradients of logits are rounded when they are computed.
@@ -114,7 +114,12 @@ class LinearCrossEntropyStage final : public Stage {
   }
 
   /// Backward computes the logits anyway, so forward defers its loss unless something in the model reads it.
-  bool defers() const override { return !keeps() && value_.wants_gradient && only_a_loss_; }
+  /// If no backward follows, `complete` may run after the caller has reused the batch, so that the source
+  /// must not be a field of it.
+  bool defers() const override {
+    return !keeps() && value_.wants_gradient && only_a_loss_ &&
+           source_.to().place.kind != Location::Kind::field;
+  }
 
   void forward(Program& p) override {
     source_.run();
@@ -125,7 +130,7 @@ class LinearCrossEntropyStage final : public Stage {
     task_.labels = p.integers(labels_);
     measured_ = false;
     if (!defers() || p.pass().mode != Mode::train) return complete(p);
-    // Copies the labels, because `complete` may read them after the caller has reused the batch.
+    // Copies the labels, which are a field of the batch.
     std::copy_n(task_.labels, labels_seen_.size(), labels_seen_.begin());
     task_.labels = labels_seen_.data();
   }
