@@ -245,6 +245,18 @@ TEST_CASE("reference: a pass in which a user's operation throws has no result, n
   exec_compare::check_after_a_throw<Reference>();
 }
 
+TEST_CASE("reference: a class whose logit is minus infinity adds nothing to the loss of another label") {
+  const DynamicPlan plan([](auto& g) {
+    const auto x = g.input("scores", {3});
+    g.loss(g.cross_entropy(x, g.label("label", 3)));
+  });
+  Reference e(plan, 1);
+  const float scores[] = {1, -std::numeric_limits<float>::infinity(), 0};
+  const i32 label[] = {0};
+  const void* const fields[] = {scores, label};
+  CHECK(exec_compare::forward(e, {fields, 1}).loss() == doctest::Approx(std::log1p(std::exp(-1.0))));
+}
+
 TEST_CASE("reference: counts what is right, sums losses and metrics over the rows") {
   const DynamicPlan plan([](auto& g) {
     auto x = g.input("scores", {3});

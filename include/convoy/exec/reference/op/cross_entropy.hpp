@@ -43,7 +43,9 @@ void cross_entropy(int rows, int classes, const T* logits, const Labels<T>& labe
     if (!labels.counts(r)) continue;
     const T* row = logits + r * classes;
     const T normalizer = log_sum_exp(row, classes);
-    for (int k = 0; k < classes; ++k) y[r] += labels.share(r, k, classes) * (normalizer - row[k]);
+    for (int k = 0; k < classes; ++k)
+      if (const T share = labels.share(r, k, classes); share > 0)  // 0 times infinity is no number
+        y[r] += share * (normalizer - row[k]);
   }
 }
 
