@@ -144,6 +144,9 @@ TEST_CASE("host: what cannot work is one sentence") {
   CHECK_THROWS_WITH_AS(host.forward({fields, 4}, {}),
                        "exec: the label 'label' of row 2 is 10, expected 0 to 9", ExecError);
   CHECK_THROWS_AS(host.forward({std::span(fields, 1), 4}, {}), ConfigError);
+  const exec_compare::Batch batch(resnet, 4, Philox{1, 1});
+  host.forward(batch, {});
+  CHECK_THROWS_WITH_AS(host.backward({}, exec::InOnePiece{}), "exec: 0 scales for 1 losses", ExecError);
   std::vector<float> wrong(3);
   CHECK_THROWS_AS(host.read_parameter(0, wrong), ConfigError);
   CHECK_THROWS_AS(host.read_gradient(0, wrong), ConfigError);

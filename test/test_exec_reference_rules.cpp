@@ -172,6 +172,8 @@ TEST_CASE("reference: each loss has a scale and a sum of its own") {
   const auto first = gradient(1, 0), second = gradient(0, 1), mixed = gradient(2, -3);
   for (std::size_t i = 0; i < mixed.size(); ++i)
     CHECK(mixed[i] == doctest::Approx(2 * first[i] - 3 * second[i]));
+  const float one[] = {1};
+  CHECK(sentence([&] { e.backward(one, [](std::int64_t) {}); }) == "exec: 1 scales for 2 losses");
 }
 
 TEST_CASE("reference: results come in the order of the passes, each once") {

@@ -224,4 +224,10 @@ void expect_kernels(const Plan& plan, const Table& kernels) {
     if (!fits<Exec>(plan.graph, n)) fail<ExecError>("exec: ", explain<Exec>(plan.graph, n));
 }
 
+/// Throws ExecError unless there is a scale for each loss of the plan.
+inline void expect_scales(const Plan& plan, std::span<const float> scales) {
+  if (scales.size() != plan.losses.size())
+    fail<ExecError>("exec: ", scales.size(), " scales for ", plan.losses.size(), " losses");
+}
+
 }  // namespace convoy::exec

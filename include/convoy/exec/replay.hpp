@@ -245,8 +245,7 @@ CONVOY_FUNCTION bool Replay::updates(Range range) {
 CONVOY_FUNCTION void Replay::begin_backward(std::span<const float> scales) {
   if (!ran_ || mode_ != Mode::train)
     fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
-  if (scales.size() != plan_.losses.size())
-    fail<ExecError>("exec: ", scales.size(), " scales for ", plan_.losses.size(), " losses");
+  expect_scales(plan_, scales);
   began_ = Clock::now();
   final_ = 0;
 }

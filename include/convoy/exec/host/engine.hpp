@@ -98,6 +98,7 @@ class Engine final : public Computation {
   void backward(std::span<const float> scales, void (*on_final)(void*, std::int64_t),
                 void* context) override {
     if (!ready_) fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
+    expect_scales(plan_, scales);
     const ThreadScope scope(backend_.threads);
     // In backward, batch norms overwrite their inputs with gradients, so backward cannot run twice.
     ready_ = false;

@@ -159,6 +159,7 @@ class Reference {
   void backward(std::span<const float> scales, OnFinal&& on_final) {
     if (!ran_ || pass_.mode != Mode::train)
       fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
+    expect_scales(plan_, scales);
     std::fill_n(gradients_.data(), gradients_.size(), T(0));
     for (auto& state : nodes_) std::fill(state.gradient.begin(), state.gradient.end(), T(0));
     for (std::size_t l = 0; l < plan_.losses.size(); ++l)
