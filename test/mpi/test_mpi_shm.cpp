@@ -11,6 +11,9 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "../comm_step.hpp"
 #include <convoy/comm/policy/halves.hpp>
@@ -78,6 +81,22 @@ TEST_CASE("memory that its owner has freed does not stay mapped elsewhere") {
     if (round == 1) first = mapped();
   }
   CHECK(mapped() <= first);
+}
+
+TEST_CASE("a peer lives on when this process can open no more files") {
+  Shm shm(MPI_COMM_WORLD);
+  rlimit most{};
+  getrlimit(RLIMIT_NOFILE, &most);
+  const rlimit few{64, most.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  std::vector<int> open;
+  for (int file = 0; (file = ::open("/dev/null", O_RDONLY)) >= 0;) open.push_back(file);
+  std::string gone;
+  for (int look = 0; look < 200 && gone.empty(); ++look) gone = shm.departed((shm.rank() + 1) % shm.size());
+  for (const int file : open) ::close(file);
+  setrlimit(RLIMIT_NOFILE, &most);
+  CHECK(gone == "");
+  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 TEST_CASE_TEMPLATE("all algorithms run over shared memory, with values inside and outside it", A,

@@ -201,7 +201,7 @@ CONVOY_FUNCTION bool NodeWorld::alive(long pid) {
   if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;
   // A process that has ended but has not been waited for (a zombie) still has its pid.
   std::FILE* stat = std::fopen(concat("/proc/", pid, "/stat").c_str(), "r");
-  if (stat == nullptr) return false;
+  if (stat == nullptr) return errno != ENOENT;  // this process may have no descriptor left
   char text[512] = {};
   const std::size_t length = std::fread(text, 1, sizeof text - 1, stat);
   std::fclose(stat);
