@@ -141,6 +141,14 @@ TEST_CASE("a bucket has one type, and buckets are in the order of their last ten
   CHECK(buckets[1] == comm::FusedBucket{DType::f32, 20, {0, 2}});
   CHECK(buckets[2] == comm::FusedBucket{DType::f64, 10, {3}});
   CHECK(buckets[3] == comm::FusedBucket{DType::f32, 10, {4}});
+  // "a" ends its bucket only when a large "z" comes, after "b".
+  std::vector<float> z(250);
+  const auto late = comm::fuse(std::vector<NamedSpan>{{"a", a}, {"b", b}, {"z", z}},
+                               {.first_bytes = 80, .bucket_bytes = 80});
+  REQUIRE(late.size() == 3);
+  CHECK(late[0] == comm::FusedBucket{DType::f32, 10, {0}});
+  CHECK(late[1] == comm::FusedBucket{DType::f64, 10, {1}});
+  CHECK(late[2] == comm::FusedBucket{DType::f32, 250, {2}});
 }
 
 TEST_CASE("random tensors, marked by each rank in an order of its own, end as mean or sum") {

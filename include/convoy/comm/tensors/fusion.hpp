@@ -80,10 +80,10 @@ CONVOY_FUNCTION std::vector<FusedBucket> fuse(std::span<const NamedSpan> tensors
     open[at].tensors.push_back(static_cast<int>(i));
     if (static_cast<std::size_t>(open[at].count) * size_of(t.type()) >= wanted()) close(at);
   }
-  // The remaining buckets are ordered by their last tensors, too.
-  std::sort(open.begin(), open.end(),
-            [](const FusedBucket& a, const FusedBucket& b) { return a.tensors.back() < b.tensors.back(); });
   while (!open.empty()) close(0);
+  // A bucket may have been closed long after its last tensor, by one of its type that was too large for it.
+  std::sort(closed.begin(), closed.end(),
+            [](const FusedBucket& a, const FusedBucket& b) { return a.tensors.back() < b.tensors.back(); });
   return closed;
 }
 #endif
