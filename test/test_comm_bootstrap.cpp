@@ -17,6 +17,7 @@
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
+#include <convoy/comm/bootstrap/numbers.hpp>
 #include <convoy/comm/bootstrap/tcp.hpp>
 
 using namespace convoy;
@@ -524,4 +525,19 @@ TEST_CASE("groups of a world gather their own ranks' bytes") {
   });
   for (const std::string& sentence : sentences) CHECK(sentence == "");
   CHECK(right == 5);
+}
+
+TEST_CASE("groups of different sizes sum their own ranks' numbers, in several pieces") {
+  std::atomic<int> right = 0;
+  const auto sentences = run(4, free_port(), Seconds(5), [&](TcpBootstrap& world) {
+    comm::AnyBootstrap all(std::move(world));
+    const bool alone = all.rank() == 3;
+    comm::AnyBootstrap part = all.group(alone ? std::vector<int>{3} : std::vector<int>{0, 1, 2});
+    std::vector<float> values(100'000, static_cast<float>(1 + all.rank()));
+    comm::all_reduce_numbers(part, values.data(), static_cast<std::int64_t>(values.size()),
+                             comm::reduction<f32>(comm::mean));
+    right += values == std::vector<float>(values.size(), alone ? 4.0f : 2.0f) ? 1 : 0;
+  });
+  for (const std::string& sentence : sentences) CHECK(sentence == "");
+  CHECK(right == 4);
 }

@@ -43,10 +43,12 @@ class AnyBootstrap {
   /// The rank in the whole world of a rank of the group, for error sentences.
   int in_world(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   /// Whether the group is the whole world, so that calls wait for no other group's ranks.
-  bool whole() const { return size() == held_->size(); }
+  bool whole() const { return size() == world_size(); }
+  /// The number of ranks in the whole world: the same in groups of different sizes.
+  int world_size() const { return held_->size(); }
   /// Whether the whole world is one rank, so that no other rank takes part in calls. The only rank of a group
   /// takes part in those of the other groups.
-  bool alone() const { return held_->size() == 1; }
+  bool alone() const { return world_size() == 1; }
   /// Every rank ends with the bytes of the group's rank 0. The ranks of all groups call it together, with the
   /// same sizes.
   void broadcast(std::span<std::byte> data) {

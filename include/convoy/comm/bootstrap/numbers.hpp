@@ -27,15 +27,17 @@ inline void fold_gathered(void* into, const std::byte* all, std::int64_t count, 
 }  // namespace detail
 
 /// Every rank ends with the combined numbers of all ranks. Rank 0 combines them in the order of ranks, so
-/// that only rank 0 receives every rank's numbers. They are sent in pieces of about 1 MiB over all ranks at
-/// most. The ranks of all groups call it together, with the same count.
+/// that only rank 0 receives every rank's numbers. They are sent in pieces of about 1 MiB over the whole
+/// world at most, which are the same in all groups. The ranks of all groups call it together, with the same
+/// count.
 inline void all_reduce_numbers(AnyBootstrap& ranks, void* values, std::int64_t count,
                                const Reduction& reduction) {
   constexpr std::size_t bytes_at_a_time = std::size_t{1} << 20;
   const auto size = static_cast<std::size_t>(ranks.size());
-  if (size == 1 || count <= 0) return;
+  if (ranks.alone() || count <= 0) return;
   const std::size_t element = size_of(reduction.type);
-  const auto most = static_cast<std::int64_t>(std::max(bytes_at_a_time / element / size, std::size_t{1}));
+  const auto world = static_cast<std::size_t>(ranks.world_size());
+  const auto most = static_cast<std::int64_t>(std::max(bytes_at_a_time / element / world, std::size_t{1}));
   std::vector<std::byte> all(static_cast<std::size_t>(std::min(count, most)) * element * size);
   std::vector<const void*> sources(size);
   auto* at = static_cast<std::byte*>(values);
