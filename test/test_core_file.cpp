@@ -1,9 +1,11 @@
+// ALONE
 // Files that are written completely or not at all.
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -27,7 +29,15 @@ struct Scratch {
   ~Scratch() { fs::remove_all(folder); }
 };
 
+fs::path synced;  // the last file or folder that was synced
+
 }  // namespace
+
+extern "C" int fsync(int file) {
+  std::error_code none;
+  synced = fs::read_symlink("/proc/self/fd/" + std::to_string(file), none);
+  return 0;
+}
 
 TEST_CASE("a file is read whole, zeros and all, or refused with its path and the system's reason") {
   const Scratch scratch;
@@ -94,4 +104,22 @@ TEST_CASE("a device is written where it is, and a full one is an error") {
   CHECK(fs::is_character_file("/dev/full"));
   write_file("/dev/null", "text");
   CHECK(fs::is_character_file("/dev/null"));
+}
+
+TEST_CASE("a renamed folder's new parent is synced, however its path is written") {
+  const Scratch scratch;
+  const fs::path before = fs::current_path(), here = fs::canonical(scratch.folder);
+  fs::current_path(here);
+  for (const fs::path& to : {fs::path("new"), fs::path("new/"), fs::path("./new"), here / "new"}) {
+    CAPTURE(to.string());
+    fs::create_directory("old");
+    fs::remove_all("new");
+    synced.clear();
+    rename_folder("old", to);
+    CHECK(fs::is_directory("new"));
+    CHECK_FALSE(fs::exists("old"));
+    CHECK(synced == here);
+  }
+  fs::current_path(before);
+  CHECK_THROWS_AS(rename_folder(here / "none", here / "new"), Error);
 }

@@ -108,7 +108,8 @@ CONVOY_FUNCTION void rename_folder(const std::filesystem::path& from, const std:
   std::filesystem::rename(from, to, error);
   if (error) fail(to.string(), " cannot be made: ", error.message());
 #if defined(__unix__)
-  const int folder = open(to.parent_path().c_str(), O_RDONLY);
+  // Not the path's parent: a path may be a bare name, or end in a slash.
+  const int folder = open((to / "..").c_str(), O_RDONLY);
   if (folder < 0) return;  // the folder may be writable but not readable
   fsync(folder);
   close(folder);
