@@ -1,5 +1,6 @@
 // NEEDS: host
-// Servers on the ranks of workers: a server writes parameters only after the backward that reads them.
+// Servers on the ranks of workers: a server writes parameters only after the backward that reads them, and
+// serves only a fit that begins.
 #include <doctest/doctest.h>
 
 #include "train_support.hpp"
@@ -23,4 +24,16 @@ TEST_CASE_TEMPLATE("a server does not update the parameters of a layer before th
     for (const int accumulate : {1, 2})
       CHECK(trained.template operator()<comm::ParameterServer<transport::Threads>>(ranks, accumulate) ==
             trained.template operator()<comm::Ring<transport::Threads>>(ranks, accumulate));
+}
+
+TEST_CASE_TEMPLATE("a fit that is refused before its first step leaves the servers to the next one", Comm,
+                   comm::ParameterServer<transport::Threads>,
+                   comm::ParameterServer<transport::Threads, comm::Async>) {
+  const Blobs few(3), blobs(50);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    Trainer<Plain, optim::Sgd, Comm, exec::Reference<f32>> trainer{{.batch = 10}, endpoint};
+    CHECK_THROWS_AS(trainer.fit(few, {.log = nullptr}), ConfigError);
+    CHECK_THROWS_AS(trainer.fit(blobs, {.log = nullptr, .readers = 0}), ConfigError);
+    for (int fit = 0; fit < 2; ++fit) CHECK(trainer.fit(blobs, {.log = nullptr}).steps == 3);
+  });
 }

@@ -196,7 +196,6 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   }
   begun_ = false;
   replica_.abandon();
-  replica_.serve();
   expect_same_rows(replica_.comm(), set.size(), "training set");
   expect_same_rows(replica_.comm(), options.validate ? options.validate.size() : 0, "validation set");
   // The counts of the next step are known before it begins if its batches are.
@@ -207,6 +206,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   const auto feed = make_feed(set, options, batches, by_value);
   const auto validation = evaluator_.feed_for(options);
   const memory::AllDone done(replica_.space());
+  replica_.serve();  // after all that may refuse the fit, so that another one can be made
   const std::int64_t steps_per_epoch = (batches.steps() + accumulate - 1) / accumulate;
   FitRun run{options,    *feed,           validation.get(), batches,
              accumulate, steps_per_epoch, by_value,         Patience(options.early_stop)};
