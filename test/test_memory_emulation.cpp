@@ -269,6 +269,25 @@ TEST_CASE("a launch that no GPU would start is refused") {
   CHECK(x.read()[0] == 4);
 }
 
+TEST_CASE("a stream and an event belong to a device") {
+  const With two(Settings{.devices = 2});
+  const OnDevice<float> x(1);
+  const device::Stream stream = device::make_stream();
+  const device::Event event = device::make_event();
+  device::use(1);
+  CHECK_THROWS_WITH_AS(launch({.stream = stream.get()}, set_to, x.data(), 1, 0.0f),
+                       "cuda: could not start a kernel: invalid resource handle "
+                       "(cudaErrorInvalidResourceHandle)",
+                       DeviceError);
+  const device::Stream own = device::make_stream();
+  CHECK(cudaEventRecord(event.get(), own.get()) == cudaErrorInvalidResourceHandle);
+  CHECK(cudaEventRecord(event.get(), stream.get()) == cudaSuccess);
+  CHECK(cudaStreamWaitEvent(own.get(), event.get(), 0) == cudaSuccess);
+  launch({.stream = own.get()}, set_to, x.data(), 1, 4.0f);
+  device::use(0);
+  CHECK(x.read()[0] == 4);
+}
+
 TEST_CASE("without a driver there is no device") {
   const With none(Settings{.devices = 0});
   CHECK(device::count() == 0);

@@ -217,6 +217,8 @@ inline cudaError_t record(cudaEvent_t event, cudaStream_t handle, bool external)
   const cudaError_t found = call_with_state([&](State& state) {
     const cudaStream_t stream = state.stream(handle);
     if (stream == nullptr || !state.events.count(event)) return cudaErrorInvalidResourceHandle;
+    if (event->device != (stream == &state.legacy ? current_device : stream->device))
+      return cudaErrorInvalidResourceHandle;
     captured = stream->capture != nullptr;
     if (!captured) return cudaSuccess;
     if (stream->capture->invalid) return cudaErrorStreamCaptureInvalidated;
@@ -619,6 +621,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned flags) {
   return emulation::call_with_state([&](emulation::State& state) {
     *made = new CUevent_st;
     (*made)->flags = flags;
+    (*made)->device = emulation::current_device;
     state.events.insert(*made);
     return cudaSuccess;
   });

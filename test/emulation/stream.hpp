@@ -52,6 +52,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
   unsigned flags = 0;
+  int device = 0;
   emulation::Mark mark;                         // of the last record
   std::shared_ptr<emulation::Capture> capture;  // of the last record, if that was captured
   emulation::Tails tails;
@@ -182,6 +183,15 @@ inline cudaError_t cannot_be_captured(cudaStream_t handle) {
   const std::lock_guard lock(state.mutex);
   state.stream(handle)->capture->invalid = true;
   return cudaErrorStreamCaptureUnsupported;
+}
+
+/// The error of a kernel on a stream that is not one of the thread's current device.
+inline cudaError_t may_use(cudaStream_t handle) {
+  State& state = State::of_process();
+  const std::lock_guard lock(state.mutex);
+  const cudaStream_t stream = state.stream(handle);
+  const bool may = stream != nullptr && (stream == &state.legacy || stream->device == current_device);
+  return may ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
 /// Marks a kernel as loaded.

@@ -35,6 +35,7 @@ void launch(const Launch& where, void (*kernel)(P...), std::type_identity_t<P>..
   static_assert((std::is_trivially_copyable_v<P> && ...), "convoy: CUDA copies arguments byte by byte");
   const auto* name = reinterpret_cast<const void*>(kernel);
   check(emulation::may_start(name, where.grid, where.block, where.shared), "start a kernel");
+  check(emulation::may_use(where.stream), "start a kernel");
   check(emulation::load_for(where.stream, name), "load a kernel");
   emulation::Counts::count(emulation::Called::kernel);
   emulation::Enqueued::note_kernel(name);
