@@ -101,6 +101,17 @@ TEST_CASE("cuda: a custom operation without functions for a device is named") {
                        ExecError);
 }
 
+TEST_CASE("cuda: a backward needs a scale for each loss") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  const DynamicPlan plan([](auto& g) {
+    g.loss(g.cross_entropy(g.linear(g.input("x", {3}), {.features = 3}), g.label("label", 3)));
+  });
+  Emulated exec(plan, 2, {});
+  exec.forward(exec_compare::Batch(plan, 2, Philox{1, 2}), {});
+  CHECK_THROWS_WITH_AS(exec.backward({}, exec::InOnePiece()), "exec: 0 scales for 1 losses", ExecError);
+  exec.backward(std::vector<float>{1}, exec::InOnePiece());
+}
+
 TEST_CASE("cuda: what a custom operation's functions could not start is found though they do not look") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   const DynamicPlan plan([](auto& g) { g.loss(g.custom_loss(Failing{}, g.input("x", {3}))); });

@@ -130,9 +130,9 @@ class Cuda : private memory::KeptBack {
   template <class OnFinal>
   void backward(std::span<const float> scales, OnFinal&& on_final) {
     if (!ready_) fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
+    write_scales(scales);
     // Gradients of logits overwrite the logits, so that there is no second backward.
     ready_ = false;
-    write_scales(scales);
     current_->backward(on_final);
     if (deferred_) fetch_measured();
     deferred_ = false;
@@ -288,6 +288,7 @@ class Cuda : private memory::KeptBack {
   }
 
   void write_scales(std::span<const float> scales) {
+    expect_scales(plan_, scales);
     if (std::equal(scales.begin(), scales.end(), last_scales_.begin(), last_scales_.end())) return;
     last_scales_.assign(scales.begin(), scales.end());
     space_.write(scales_.data(), scales.data(), scales.size_bytes());
