@@ -30,6 +30,7 @@ struct Tiles {
 // Packs strips of `strip` rows of `from` [n, depth], with zeros behind its end.
 template <std::int64_t strip>
 CONVOY_INLINE void pack(Strided from, std::int64_t n, std::int64_t depth, Range strips, float* packed) {
+  if (depth == 0) return;            // an empty matrix may have no memory
   constexpr std::int64_t line = 16;  // floats of a cache line, which is read at once if a row is contiguous
   for (std::int64_t s = strips.begin; s < strips.end; ++s) {
     float* const to = packed + s * strip * depth;
