@@ -541,6 +541,11 @@ TEST_CASE("a folder that cannot be made or written ends the fit with the reason,
     CHECK(trainer.steps_done() == 0);
   };
   refused("/proc/none", "/proc/none cannot be made: ");
+  const Folder links;
+  fs::create_directories(links.path);
+  const std::string circle = links.path / "circle";
+  fs::create_symlink(circle, circle);  // could hold checkpoints, but cannot be read, not even by root
+  refused(circle.c_str(), circle + " cannot be read: ");
   // The folder exists, and not even root can write there.
   refused("/proc/self", "/proc/self/rank-0.safetensors cannot be written: ");
 }

@@ -70,7 +70,8 @@ class CheckpointFolder {
   int rank() const { return rank_; }
   int world() const { return world_; }
 
-  /// The step of the newest checkpoint, or -1.
+  /// The step of the newest checkpoint, or -1. Throws CheckpointError if the folder exists but cannot be
+  /// read.
   std::int64_t newest() const;
   /// Removes the partial folders that an interrupted run has left. Only rank 0 may call it, before any rank
   /// writes, and only in the run to which the folder belongs.
@@ -269,6 +270,8 @@ CONVOY_FUNCTION std::vector<std::int64_t> CheckpointFolder::steps(std::string_vi
     const auto [rest, bad] = std::from_chars(name.data() + 5, end_of_name, step);
     if (bad == std::errc() && std::string_view(rest, end_of_name) == suffix) all.push_back(step);
   }
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail<CheckpointError>(options_.directory.string(), " cannot be read: ", error.message());
   std::sort(all.begin(), all.end());
   return all;
 }
