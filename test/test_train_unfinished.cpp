@@ -169,6 +169,8 @@ TEST_CASE("a rank without rows of a batch needs no fields, and a batch with rows
   const std::vector<const void*> image_alone(1, batch.fields[0]);
   CHECK_THROWS_WITH_AS(trainer.step({image_alone, 10}),
                        "exec: a batch of 1 fields was given to a model of 2 inputs and labels", ConfigError);
+  CHECK_THROWS_WITH_AS(trainer.step(batch.view(), 3),
+                       "trainer: a batch of 10 rows cannot be part of a step of 3", ConfigError);
 }
 
 TEST_CASE_TEMPLATE("an evaluation that an exception ended leaves no results to later ones", T, Near, Far) {

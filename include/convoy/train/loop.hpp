@@ -88,6 +88,9 @@ class Loop {
   /// The counts of the losses in a step with one batch per rank and `rows` rows on all ranks.
   std::span<const double> counts_of(const exec::BatchView& batch, std::int64_t rows);
   std::int64_t rows_of(const exec::BatchView& batch, std::int64_t global_rows) const {
+    if (batch.rows < 0 || (global_rows != 0 && global_rows < batch.rows))
+      fail<ConfigError>("trainer: a batch of ", batch.rows, " rows cannot be part of a step of ",
+                        global_rows);
     return global_rows > 0 ? global_rows : std::int64_t{batch.rows} * replica_.workers();
   }
   /// The pass of a step in a user's loop. Each step counts as an epoch, in which the ranks' parts of its rows
