@@ -50,11 +50,15 @@ inline void let_ranks_share_gpus() {
 
 /// Makes GPU `ordinal` the calling thread's current device. Throws DeviceError if there is no such GPU.
 inline void use(int ordinal) {
-  const int found = count();
-  if (found == 0)
-    fail<DeviceError>(
-        "cuda: no GPU was found; the program needs an NVIDIA GPU and its driver, or an Exec of the host such "
-        "as exec::Host");
+  int found = 0;
+  cudaError_t status = cudaGetDeviceCount(&found);
+  if (status == cudaSuccess && found == 0) status = cudaErrorNoDevice;
+  if (status != cudaSuccess) {
+    cudaGetLastError();  // clears the error, which the next launch would report
+    fail<DeviceError>("cuda: no GPU was found (", cudaGetErrorString(status),
+                      "); the program needs an NVIDIA GPU and its driver, or an Exec of the host such as "
+                      "exec::Host");
+  }
   if (ordinal < 0 || ordinal >= found)
     fail<DeviceError>("cuda: there is no GPU ", ordinal, "; this process sees ", found);
   check(cudaSetDevice(ordinal), "choose a GPU");
