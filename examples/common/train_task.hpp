@@ -121,7 +121,6 @@ void train_task(const Options& o, const Task& task, const std::string& transport
     if (trainer.rank() == 0) train::write_timeline(o.timeline, events);
   }
   if (trainer.rank() != 0) return;
-  if (!o.profile_out.empty()) recording.write(o.profile_out, o.model);
   const Summary summary{.model = o.model,
                         .comm = o.comm,
                         .codec = o.codec,
@@ -141,6 +140,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                         .fit = report};
   if (!o.quiet) print_table(summary);
   if (!o.json.empty()) write_json(summary, o.json);
+  if (!o.profile_out.empty()) recording.write(o.profile_out, o.model);  // last, because it may be refused
 }
 
 /// One rank's run in which operations take the time that the options say of its machine, and compute nothing.
