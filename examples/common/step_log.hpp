@@ -1,12 +1,18 @@
-// A CSV table with a line for each step; a field of an unknown value is empty.
+// A CSV table with a line for each step; a field of an unknown value is empty. A run that resumes goes on in
+// the table of the run before.
 #pragma once
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <convoy/core/error.hpp>
 #include <convoy/train/report.hpp>
@@ -16,19 +22,29 @@ namespace examples {
 class StepLog {
  public:
   /// Writes no file if `path` is empty. A row of data holds `per_row` of `unit`; if the unit is "samples", it
-  /// has no separate column.
-  StepLog(const std::string& path, const std::string& unit, double per_row)
+  /// has no separate column. If the run `resumes`, an existing file is kept up to its first step. Throws
+  /// ConfigError if that file has other columns.
+  StepLog(const std::string& path, const std::string& unit, double per_row, bool resumes)
       : path_(path), per_row_(unit == "samples" ? 0 : per_row) {
     if (path.empty()) return;
-    file_.reset(std::fopen(path.c_str(), "w"));
+    std::string columns = "step,epoch,rows,loss,accuracy,lr,grad_norm,seconds,samples_per_sec";
+    if (per_row_ > 0) columns += "," + unit + "_per_sec";
+    goes_on_ = resumes && std::filesystem::is_regular_file(path) && std::filesystem::file_size(path) > 0;
+    if (goes_on_) {
+      std::string first;
+      std::getline(std::ifstream(path), first);
+      if (first != columns)
+        convoy::fail<convoy::ConfigError>(path, " begins with \"", first, "\" and not with \"", columns,
+                                          "\", so that a run that resumes cannot go on in it");
+    }
+    file_.reset(std::fopen(path.c_str(), goes_on_ ? "a" : "w"));
     if (file_ == nullptr) convoy::fail(path, " cannot be written: ", std::strerror(errno));
-    std::fputs("step,epoch,rows,loss,accuracy,lr,grad_norm,seconds,samples_per_sec", file_.get());
-    if (per_row_ > 0) std::fprintf(file_.get(), ",%s_per_sec", unit.c_str());
-    std::fputc('\n', file_.get());
+    if (!goes_on_) std::fprintf(file_.get(), "%s\n", columns.c_str());
   }
 
   void operator()(const convoy::train::StepReport& r) {
     if (file_ == nullptr) return;
+    if (std::exchange(goes_on_, false)) cut(r.step);
     std::fprintf(file_.get(), "%lld,%d,%lld,%.9g,", static_cast<long long>(r.step), r.epoch,
                  static_cast<long long>(r.rows), r.loss);
     field(r.accuracy);
@@ -42,6 +58,17 @@ class StepLog {
   }
 
  private:
+  /// Removes the lines from step `first` on, which the run before logged after the checkpoint, and a line
+  /// that it did not end.
+  void cut(std::int64_t first) const {
+    std::ifstream file(path_);
+    std::string line;
+    std::getline(file, line);
+    auto kept = static_cast<std::uintmax_t>(line.size() + 1);
+    while (std::getline(file, line) && !file.eof() && std::atoll(line.c_str()) < first)
+      kept += line.size() + 1;
+    std::filesystem::resize_file(path_, kept);
+  }
   void field(const std::optional<double>& value) {
     if (value) std::fprintf(file_.get(), "%.9g", *value);
     std::fputc(',', file_.get());
@@ -51,6 +78,7 @@ class StepLog {
   };
   std::string path_;
   double per_row_;
+  bool goes_on_ = false;  ///< until the first step
   std::unique_ptr<std::FILE, Close> file_;
 };
 

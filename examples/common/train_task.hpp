@@ -89,7 +89,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   if (!o.batches.empty() && trainer.rank() == 0)
     write_batches(o, task.train, workers, total_steps(o, task.train.size(), workers));
   const ProgressBar bar(speaks);
-  StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row);
+  StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row, o.resume);
   Recording<Exec> recording(trainer.exec(), task.plan, trainer.most_rows(),
                             std::int64_t{o.batch} * workers * o.accumulate);
   const std::int64_t sent_before = trainer.comm().traffic().bytes;  // the initial parameters, to all ranks

@@ -24,9 +24,9 @@ refused "tasks of srun without MPI" 'mnist_resnet: a launcher has started 2 rank
 
 # A run that gets SIGTERM, twice as from Slurm, keeps its state, and resumes to the same weights as one that was not interrupted.
 kept="$program --threads 1 --batch 8 --comm none --epochs 8 --log-every 1 --data $scratch/sound"
-timeout 100 $kept --checkpoint "$scratch/whole" > "$scratch/out" 2>&1
+timeout 100 $kept --checkpoint "$scratch/whole" --csv "$scratch/whole.csv" > "$scratch/out" 2>&1
 : > "$scratch/out"  # so that the loop below does not see lines of the run before
-$kept --checkpoint "$scratch/halves" > "$scratch/out" 2>&1 &
+$kept --checkpoint "$scratch/halves" --csv "$scratch/halves.csv" > "$scratch/out" 2>&1 &
 child=$!
 for _ in $(seq 400); do
   grep -q "^Step3" "$scratch/out" && break
@@ -37,15 +37,20 @@ sleep 0.01
 kill -TERM $child 2> /dev/null
 wait $child
 code=$?
-timeout 100 $kept --checkpoint "$scratch/halves" --resume > "$scratch/rest" 2>&1
+printf '100000,8,8,1\n100001,8,' >> "$scratch/halves.csv"  # as if it had logged steps after its last checkpoint
+timeout 100 $kept --checkpoint "$scratch/halves" --resume --csv "$scratch/halves.csv" > "$scratch/rest" 2>&1
 last=$(cd "$scratch/whole" && ls -d step-* | sort -V | tail -1)
 if [ $code -ne 0 ] || grep -q "^Epoch 7" "$scratch/out" || ! grep -q "^Epoch 7" "$scratch/rest" ||
-  ! cmp "$scratch/whole/$last/model.safetensors" "$scratch/halves/$last/model.safetensors"; then
+  ! cmp "$scratch/whole/$last/model.safetensors" "$scratch/halves/$last/model.safetensors" ||
+  ! cmp <(cut -d, -f 1-6 "$scratch/whole.csv") <(cut -d, -f 1-6 "$scratch/halves.csv"); then
   echo "FAILED a run that is told to end, and resumed (it ended with $code)"
   cat "$scratch/out" "$scratch/rest"
   ls "$scratch/whole" "$scratch/halves"
   failures=$((failures + 1))
 fi
+echo step > "$scratch/other.csv"
+refused "a table with other columns to go on in" 'other.csv begins with "step" and not with "step,epoch,rows,.*",' \
+  $kept --checkpoint "$scratch/halves" --resume --csv "$scratch/other.csv"
 refused "a folder with checkpoints that are not resumed from" "resume from it, or choose another folder" $kept --checkpoint "$scratch/whole"
 
 if ! timeout 100 $run --data "$scratch/sound" --comm none --image-size 224 --json "$scratch/large.json" > "$scratch/out" 2>&1 ||
