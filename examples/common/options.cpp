@@ -271,7 +271,7 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.add_option("--deadline", o.deadline, "Timeout in seconds of each wait for another rank")
       ->check(positive());
   app.add_option("--json", o.json, "Write the result to this file as a JSON object");
-  app.add_option("--csv", o.csv, "Write one CSV line per step to this file; --resume continues it");
+  app.add_option("--csv", o.csv, "Write one CSV line per step to this file; --resume goes on in it");
   app.add_option("--batches", o.batches,
                  "Write the rows of all ranks, in the order of the steps, to this safetensors file");
   app.add_option("--timeline", o.timeline, "Write a Chrome trace of all ranks to this file");

@@ -29,10 +29,11 @@ class StepLog {
     if (path.empty()) return;
     std::string columns = "step,epoch,rows,loss,accuracy,lr,grad_norm,seconds,samples_per_sec";
     if (per_row_ > 0) columns += "," + unit + "_per_sec";
-    goes_on_ = resumes && std::filesystem::is_regular_file(path) && std::filesystem::file_size(path) > 0;
-    if (goes_on_) {
+    if (resumes && std::filesystem::is_regular_file(path) && std::filesystem::file_size(path) > 0) {
+      std::ifstream file(path);
       std::string first;
-      std::getline(std::ifstream(path), first);
+      std::getline(file, first);
+      goes_on_ = !file.eof();  // if the columns are not a whole line, there is nothing to keep
       if (first != columns)
         convoy::fail<convoy::ConfigError>(path, " begins with \"", first, "\" and not with \"", columns,
                                           "\", so that a run that resumes cannot go on in it");
