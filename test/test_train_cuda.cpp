@@ -3,6 +3,9 @@
 // TIMEOUT: 600
 // ALONE
 // Training by exec::Cuda, with its kernels and graphs run on the CPU.
+#include <exception>
+#include <thread>
+
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
@@ -171,6 +174,38 @@ TEST_CASE("cuda: ranks that are threads fit from resident sets as from sets on t
     return all;
   };
   CHECK(fits(true) == fits(false));
+}
+
+TEST_CASE("cuda: a trainer made on one GPU is used by a thread that has chosen another") {
+  using namespace train_resident;
+  const data::ImageSet bytes = blobs_of_bytes(67);
+  const emulation::With two({.devices = 2});
+  const auto fitted_by = [&](auto&& run) {
+    device::use(1);
+    auto config = config_of<Alone<Cuda>>({});
+    config.exec.candidates = 1;  // with two, timing would decide the bits
+    Alone<Cuda> trainer(config);
+    Trace trace;
+    run([&] {
+      trace = trace_of(trainer, {}, bytes, false);
+      trainer.evaluate(bytes);
+    });
+    device::use(0);
+    return trace;
+  };
+  const Trace here = fitted_by([](auto&& work) { work(); });
+  const Trace there = fitted_by([](auto&& work) {
+    std::exception_ptr failure;
+    std::thread([&] {
+      try {
+        work();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }).join();
+    if (failure) std::rethrow_exception(failure);
+  });
+  CHECK(here == there);
 }
 
 TEST_CASE("cuda: a step from a resident set copies no batch") {

@@ -103,7 +103,8 @@ class KeptBack {
 };
 
 /// The memory of the GPU that was the calling thread's current device at construction (device::use sets it),
-/// and a stream of its own. Memory comes from cudaMalloc, which communication libraries can register. Throws
+/// and a stream of its own. Any thread may use this space, one at a time; its GPU becomes that thread's
+/// current device. Memory comes from cudaMalloc, which communication libraries can register. Throws
 /// device::DeviceError if there is no GPU or a CUDA call fails.
 class Device {
  public:
@@ -124,8 +125,10 @@ class Device {
     cudaFree(squares_);
   }
 
-  /// The stream, for callers about to enqueue work; first enqueues the work that is held back.
+  /// The stream, for callers about to enqueue work; first enqueues the work that is held back. Enters the
+  /// GPU, because CUDA launches a kernel only on a stream of the thread's current device.
   cudaStream_t stream() {
+    enter();
     enqueue_kept_back();
     return stream_.get();
   }
@@ -137,15 +140,20 @@ class Device {
 
   /// Index of the GPU in this process.
   int ordinal() const { return ordinal_; }
-  /// Makes this GPU the calling thread's current device. By default that is the first GPU, on which any CUDA
-  /// call would create a context.
-  void enter() const { device::check(cudaSetDevice(ordinal_), "choose a GPU"); }
+  /// Makes this GPU the calling thread's current device, if another one is. By default that is the first GPU,
+  /// on which any CUDA call would create a context.
+  void enter() const {
+    int current = -1;
+    if (cudaGetDevice(&current) != cudaSuccess || current != ordinal_)
+      device::check(cudaSetDevice(ordinal_), "choose a GPU");
+  }
   /// Whether f32 products may round their factors to tf32 for tensor cores; true if the Exec that computes
   /// here allows that for its own products.
   bool reduced_products() const { return reduced_products_; }
   void set_reduced_products(bool may) { reduced_products_ = may; }
 
   void* allocate(std::size_t bytes) {
+    enter();
     void* made = nullptr;
     const cudaError_t status = cudaMalloc(&made, bytes);
     if (status == cudaErrorMemoryAllocation) {
