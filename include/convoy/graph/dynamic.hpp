@@ -109,11 +109,8 @@ CONVOY_FUNCTION void DynamicPlan::derive(const PlanOptions& options) {
       statistics_.data(), outputs_.data(), metrics_.data(), losses_.data(), counts};
   const auto n = static_cast<std::size_t>(counts.nodes),
              parameters = static_cast<std::size_t>(counts.parameters);
-  const int capacity = 2 * std::max(counts.nodes, counts.parameters) + 1;
-  std::vector<int> table(static_cast<std::size_t>(capacity));
-  Name repeated = graph::repeated_name(g.nodes, counts.nodes, table.data(), capacity);
-  if (repeated.empty())
-    repeated = graph::repeated_name(g.parameters, counts.parameters, table.data(), capacity);
+  std::vector<int> table(static_cast<std::size_t>(graph::name_table_capacity(counts)));
+  const Name repeated = graph::repeated_name(g, table.data());
   if (!repeated.empty())
     graph::raise({graph::Fault::common, static_cast<int>(graph::Common::name_taken), repeated, {}, {}});
 

@@ -145,6 +145,23 @@ constexpr Name repeated_name(const Named* named, int count, int* table, int capa
   return {};
 }
 
+/// The number of entries of the scratch table below.
+constexpr int name_table_capacity(const Counts& count) {
+  int most = 0;
+  for (const int named : {count.nodes, count.parameters, count.outputs, count.metrics})
+    most = named > most ? named : most;
+  return 2 * most + 1;
+}
+/// The first name that two operations, two parameters, two outputs or two metrics have, or an empty name.
+constexpr Name repeated_name(const Graph& g, int* table) {
+  const int capacity = name_table_capacity(g.count);
+  Name repeated = repeated_name(g.nodes, g.count.nodes, table, capacity);
+  if (repeated.empty()) repeated = repeated_name(g.parameters, g.count.parameters, table, capacity);
+  if (repeated.empty()) repeated = repeated_name(g.outputs, g.count.outputs, table, capacity);
+  if (repeated.empty()) repeated = repeated_name(g.metrics, g.count.metrics, table, capacity);
+  return repeated;
+}
+
 template <class Model>
 constexpr BucketOptions bucket_options() {
   if constexpr (requires {
@@ -215,10 +232,8 @@ struct StaticPlan {
   static constexpr Graph graph = tables.view();
 
   static constexpr Fault name_fault = [] {
-    constexpr int most = counts.nodes > counts.parameters ? counts.nodes : counts.parameters;
-    int table[2 * most + 1] = {};
-    Name repeated = repeated_name(graph.nodes, counts.nodes, table, 2 * most + 1);
-    if (repeated.empty()) repeated = repeated_name(graph.parameters, counts.parameters, table, 2 * most + 1);
+    int table[name_table_capacity(counts)] = {};
+    const Name repeated = repeated_name(graph, table);
     return repeated.empty() ? Fault{}
                             : Fault{Fault::common, static_cast<int>(Common::name_taken), repeated, {}, {}};
   }();
