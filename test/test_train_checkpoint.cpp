@@ -290,6 +290,24 @@ TEST_CASE(
   CHECK(epochs(5) == 2);
 }
 
+TEST_CASE("a fit that reached its accuracy makes no more steps when it is resumed, except to a higher one") {
+  const Folder folder;
+  const auto epochs = [&](double accuracy) {
+    Trainer<Normed, optim::Adam, comm::None, Reference<float>> trainer({.batch = 10, .optimizer = {.lr = 0}});
+    train::Checkpoints checkpoints(trainer, {.directory = folder.path, .resume = true});
+    return trainer
+        .fit(training, {.epochs = 4,
+                        .validate = &testing,
+                        .early_stop = {.target_accuracy = accuracy},
+                        .log = nullptr,
+                        .keeper = &checkpoints})
+        .epochs.size();
+  };
+  CHECK(epochs(0) == 1);
+  CHECK(epochs(0) == 0);
+  CHECK(epochs(1) == 3);
+}
+
 TEST_CASE_TEMPLATE("dead taps, which only decay, resume with their momentum", Rule, optim::Sgd, optim::Adam,
                    optim::Lamb) {
   const Folder folder;

@@ -16,6 +16,7 @@ struct FitPosition {
   std::int64_t correct = 0, labels = 0;                   ///< as in StepReport, over these rows
   double best = std::numeric_limits<double>::infinity();  ///< the lowest test loss of an epoch
   std::int64_t waited = 0;                                ///< epochs since that one
+  double accuracy = -1;  ///< of the last test; negative: there was none, or the model does not classify
 
   static constexpr void fields(auto& self, auto&& field) {
     field("epoch", self.epoch);
@@ -27,6 +28,7 @@ struct FitPosition {
     field("labels", self.labels);
     field("best", self.best);
     field("waited", self.waited);
+    field("accuracy", self.accuracy);
   }
 };
 

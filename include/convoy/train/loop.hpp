@@ -223,7 +223,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   run.reserve(std::min<std::size_t>(expected, 1 << 20));  // `epochs` may be a limit that is never reached
   if (options.steps > 0 && run.begun >= options.steps)
     run.fit.stopped = StopReason::steps_reached;
-  else if (run.patience.spent(at))
+  else if (run.patience.ends(at))
     run.fit.stopped = StopReason::early_stop;
   for (auto epoch = static_cast<int>(at.epoch);
        epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
@@ -451,7 +451,11 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
     run.fit.stopped = stop ? StopReason::callback : StopReason::early_stop;
   if (!whole) return;
   run.next_step = 0;
-  at = {.epoch = at.epoch + 1, .steps = at.steps, .best = at.best, .waited = at.waited};
+  at = {.epoch = at.epoch + 1,
+        .steps = at.steps,
+        .best = at.best,
+        .waited = at.waited,
+        .accuracy = at.accuracy};
   const bool last = run.fit.stopped != StopReason::finished || at.epoch == options.epochs;
   if (options.keeper != nullptr && (last || options.keeper->due(run.begun, true))) keep(run, at);
 }

@@ -114,19 +114,21 @@ class Patience {
  public:
   explicit Patience(const EarlyStop& rule) : rule_(rule) {}
 
-  /// Whether training ends after this evaluation. Updates the best loss and the epochs since in `at`.
+  /// Notes in `at` the accuracy, the best loss and the epochs since. Returns whether training ends there.
   bool exhausted(const Evaluation& test, FitPosition& at) const {
-    if (rule_.target_accuracy && test.accuracy >= rule_.target_accuracy) return true;
+    at.accuracy = test.accuracy.value_or(-1);
+    ++at.waited;
     if (test.loss < at.best - rule_.min_delta) {
       at.best = test.loss;
       at.waited = 0;
-      return false;
     }
-    ++at.waited;
-    return spent(at);
+    return ends(at);
   }
-  /// Whether the test loss had not improved for long enough at this position.
-  bool spent(const FitPosition& at) const { return rule_.patience > 0 && at.waited >= rule_.patience; }
+  /// Whether training ends at this position.
+  bool ends(const FitPosition& at) const {
+    return (rule_.target_accuracy && at.accuracy >= *rule_.target_accuracy) ||
+           (rule_.patience > 0 && at.waited >= rule_.patience);
+  }
 
  private:
   EarlyStop rule_;
