@@ -147,6 +147,14 @@ void refuse_strangers(const Options& o) {
                         option, ' ', path, "; leave out one of the two options");
 }
 
+#ifdef CONVOY_HAS_MPI
+/// Throws ConfigError unless all ranks chose the same transport; ranks of different ones would not meet.
+void agree_on_transport(const mpi::Session& session, std::string_view transport, Seconds limit) {
+  comm::Engine engine(transport::Any(transport::Mpi(session.world(), limit)), {.deadline = limit});
+  agree(engine, comm::Fingerprint().add("transport", transport));
+}
+#endif
+
 int run_parsed(int argc, char** argv, const Program& program) {
   Options o = program.defaults;
   int code = 0;
@@ -195,6 +203,7 @@ int run_parsed(int argc, char** argv, const Program& program) {
     const Task task = task_of(o, program);
     const int threads = threads_of(o, program, session.local_size(), session.rank() == 0 && !o.quiet);
     const Seconds limit(o.deadline);
+    agree_on_transport(session, shared ? "shm" : "mpi", limit);
     train_one(o, task,
               shared ? comm::make(o.comm, transport::Shm(session.world(), limit), comm_options, choice)
                      : comm::make(o.comm, transport::Mpi(session.world(), limit), comm_options, choice),

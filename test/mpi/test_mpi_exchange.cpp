@@ -206,11 +206,10 @@ TEST_CASE("ranks that differ get an error with the rank and the field that diffe
 
 TEST_CASE("a different policy is found, too") {
   const Mpi here;
-  comm::Any any = comm::make(here.rank() == 1 ? "native" : "ring", here, small);
-  std::vector<float> arena(10);
-  const std::vector<Range> cuts{{0, 10}};
-  CHECK_THROWS_WITH_AS(any.open({}, {arena, arena, cuts}),
-                       "rank 1 differs from rank 0 in comm: native instead of ring", ConfigError);
+  for (const std::string_view other : {"native", "hierarchical", "ps", "auto"})
+    CHECK_THROWS_WITH_AS(comm::make(here.rank() == 1 ? other : "ring", here, small),
+                         concat("rank 1 differs from rank 0 in comm: ", other, " instead of ring").c_str(),
+                         ConfigError);
 }
 
 TEST_CASE("a message that is longer than expected does not touch memory, and its size is reported") {

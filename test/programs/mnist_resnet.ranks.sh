@@ -32,8 +32,11 @@ done
 refused "threads as ranks over MPI" "started by mpirun -np 2" $run --data "$scratch/sound" --transport mpi --ranks 2
 differ "ranks with different models" "rank 1 differs from rank 0 in model: 2[0-9]* parameters, .* instead of 11175370 parameters, " "--batch 8 --model resnet18" "--batch 8 --model resnet50"
 differ "ranks with different batches" "batch" "--batch 8" "--batch 4"
-differ "ranks with different shares" "rank 1 differs from rank 0 in weighted.weights: .1, 1. instead of .2, 1." \
+differ "ranks with different shares" "rank 1 differs from rank 0 in weights: .1, 1. instead of .2, 1." \
   "--batch 4 --shares 2,1" "--batch 4 --shares 1,1"
+differ "ranks with different exchanges" "rank 1 differs from rank 0 in comm: ps instead of ring" "--batch 8" "--batch 8 --comm ps"
+differ "ranks with different transports" "rank 1 differs from rank 0 in transport: shm instead of mpi" "--batch 8" "--batch 8 --transport shm"
+differ "ranks with different codecs" "rank 1 differs from rank 0 in codec: none instead of int8" "--batch 8 --codec int8" "--batch 8"
 differ "ranks with different optimizers" "optimizer" "--batch 8 --optimizer sgd" "--batch 8"
 
 # Batch norms over the rows of both ranks, which meet in them while MPI_Iallreduce is under way: the loss of one rank with all rows.

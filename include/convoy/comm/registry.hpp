@@ -18,6 +18,9 @@
 #include <convoy/comm/codec/power_sgd.hpp>
 #include <convoy/comm/codec/top_k.hpp>
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/engine/engine.hpp>
+#include <convoy/comm/fingerprint.hpp>
 #include <convoy/comm/options.hpp>
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
@@ -277,6 +280,10 @@ constexpr std::array<bool, sizeof...(Line)> offered_by(registry::PolicyList<Line
 /// entries of `table` that have the option or, if none of them has it, those of `policies`.
 void refuse_unused(std::span<const Entry> table, const Entry& entry, const Options& options,
                    const Choice& choice);
+/// Throws ConfigError on every rank, with the same sentence, unless all ranks make the same choice. Policies
+/// of different kinds could not tell: the first messages of each would meet those of another.
+void agree_on(std::string_view policy, const transport::Any& where, const Options& options,
+              const Choice& choice);
 /// Whether the choice asks for Weighted. Throws ConfigError if it asks for measured shares and also gives
 /// weights.
 bool weighs(const Choice& choice);
@@ -289,6 +296,15 @@ std::string listing(const std::vector<std::string_view>& names);
                           const std::array<bool, policies.size()>& offered);
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void agree_on(std::string_view policy, const transport::Any& where, const Options& options,
+                              const Choice& choice) {
+  if (where.size() == 1) return;
+  Fingerprint chosen;
+  chosen.add("comm", policy).add("comm", options).add("", choice);
+  Engine engine(where, {.deadline = options.deadline});
+  agree(engine, chosen);
+}
+
 CONVOY_FUNCTION bool weighs(const Choice& choice) {
   if (choice.weighted && !choice.weights.empty())
     fail<ConfigError>("weighted measures the shares, and weights gives them; choose one of the two");
@@ -414,12 +430,15 @@ constexpr bool offers(std::string_view policy) {
 }
 
 /// Makes the Comm called `policy` on a transport, wrapped in Weighted and Background if the choice asks for
-/// them; `policies` and `codecs` list the names. Throws ConfigError for an option that the Comm would ignore,
-/// for an unknown codec, and for a policy that the transport does not have.
+/// them; `policies` and `codecs` list the names. All ranks call it together. Throws ConfigError if ranks make
+/// different choices, for an option that the Comm would ignore, for an unknown codec, and for a policy that
+/// the transport does not have.
 template <transport::Transport T>
 Any make(std::string_view policy, const T& where, const Options& options = {}, const Choice& choice = {}) {
   constexpr registry::Policies list;
-  return detail::make(list, policy, transport::Any(where), detail::shelf_of<T>(list), options, choice);
+  const transport::Any any(where);
+  detail::agree_on(policy, any, options, choice);
+  return detail::make(list, policy, any, detail::shelf_of<T>(list), options, choice);
 }
 
 #if CONVOY_DEFINITIONS

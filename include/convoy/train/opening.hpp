@@ -164,7 +164,10 @@ template <class Rule, class Comm, class Exec>
   f.add("layout", exec_->layout_fingerprint());
   std::uint64_t hash = hash_start;
   for (const Range& bucket : buckets_) hash = hash_of(static_cast<std::uint64_t>(bucket.end), hash);
-  f.add("bucket_ranges", hash);
+  f.add("buckets", hash,
+        buckets_.empty()
+            ? "0"
+            : concat(buckets_.size(), ", the first of ", buckets_.front().size() * sizeof(float), " bytes"));
   optimizer_.optimizer().for_each_text("optimizer",
                                        [&](std::string_view name, const std::string& text, bool agreed) {
                                          if (agreed) f.add(name, std::string_view(text));
