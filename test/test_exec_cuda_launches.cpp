@@ -107,6 +107,17 @@ TEST_CASE("cuda: work that fails while it is captured leaves a stream that goes 
   CHECK(value == 2);
 }
 
+TEST_CASE("cuda: options that no GPU could meet are refused") {
+  const Plan& plan = plan_of<Bert<1>>;
+  const auto refuses = [&](const exec::CudaOptions& options, const char* sentence) {
+    CHECK_THROWS_WITH_AS(Alone<f32>(plan, 2, options), sentence, ConfigError);
+  };
+  refuses({.steps_at_once = 0}, "exec: steps_at_once must be at least 1, not 0");
+  refuses({.candidates = 0}, "exec: candidates must be at least 1, not 0");
+  refuses({.workspace_mib = -1}, "exec: workspace_mib must be at least 0, not -1");
+  refuses({.logits_mib = 0}, "exec: logits_mib must be at least 1, not 0");
+}
+
 TEST_CASE("cuda: a layer of BERT is so many passes over memory") {
   const Step layer = layer_of(plan_of<Bert<2>>, plan_of<Bert<1>>);
   CHECK(

@@ -81,25 +81,27 @@ class Cublas {
   /// NVIDIA's recommendation for Hopper, in bytes.
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
-  explicit Cublas(cudaStream_t stream) : stream_(stream) {
+  explicit Cublas(cudaStream_t stream) : stream_(stream), workspace_(make_workspace()) {
     check(cublasLtCreate(&handle_), "start");
-    check(cudaMalloc(&workspace_, workspace_bytes), "allocate the workspace of matrix products");
   }
   Cublas(const Cublas&) = delete;
   Cublas& operator=(const Cublas&) = delete;
-  ~Cublas() {
-    cudaFree(workspace_);
-    if (handle_ != nullptr) cublasLtDestroy(handle_);
-  }
+  ~Cublas() { cublasLtDestroy(handle_); }
 
   cublasLtHandle_t handle() const { return handle_; }
   cudaStream_t stream() const { return stream_; }
-  void* workspace() const { return workspace_; }
+  void* workspace() const { return workspace_.get(); }
 
  private:
-  cublasLtHandle_t handle_ = nullptr;
+  static void* make_workspace() {
+    void* made = nullptr;
+    check(cudaMalloc(&made, workspace_bytes), "allocate the workspace of matrix products");
+    return made;
+  }
+
   cudaStream_t stream_;
-  void* workspace_ = nullptr;
+  Owned<void*, cudaFree> workspace_;
+  cublasLtHandle_t handle_ = nullptr;
 };
 
 /// A product as described to cuBLASLt, run by the algorithm given to `take`. cuBLASLt matrices are

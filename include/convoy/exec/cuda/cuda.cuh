@@ -57,7 +57,7 @@ class Cuda : private memory::KeptBack {
        const Kernels<Cuda>& kernels = exec::kernels<Cuda>)
       : plan_(plan),
         batch_(batch),
-        options_(options),
+        options_(checked(options)),
         space_(space),
         kernels_(kernels.begin(), kernels.end()),
         libraries_(space, options, cuda::Precision<P>::reduced_products),
@@ -65,7 +65,7 @@ class Cuda : private memory::KeptBack {
         scales_(space, plan.losses.size()),
         loss_scale_(space, 1),
         copies_(device::make_stream()),
-        numbers_(space, expect_steps(options.steps_at_once)) {
+        numbers_(space, options.steps_at_once) {
     if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
     expect_kernels<Cuda>(plan, kernels);
     space.set_reduced_products(cuda::Precision<P>::reduced_products);
@@ -236,9 +236,15 @@ class Cuda : private memory::KeptBack {
     Passes what{};
   };
 
-  static int expect_steps(int steps_at_once) {
-    if (steps_at_once < 1) fail<ConfigError>("exec: steps_at_once must be at least 1, not ", steps_at_once);
-    return steps_at_once;
+  static const Options& checked(const Options& options) {
+    const auto at_least = [](int least, std::string_view name, int value) {
+      if (value < least) fail<ConfigError>("exec: ", name, " must be at least ", least, ", not ", value);
+    };
+    at_least(1, "steps_at_once", options.steps_at_once);
+    at_least(1, "candidates", options.candidates);
+    at_least(0, "workspace_mib", options.workspace_mib);
+    at_least(1, "logits_mib", options.logits_mib);
+    return options;
   }
 
   std::unique_ptr<Execution> make(int rows) {
