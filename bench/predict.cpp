@@ -75,7 +75,7 @@ void add_options(CLI::App& app, Options& o) {
       ->delimiter(',');
   app.add_option("--codec", o.exchange.codec,
                  "Gradient compression (comm ring): none, bf16, f16, int8, topk or powersgd");
-  app.add_option("--codec-fraction", o.exchange.codec_ratio, "Fraction of the gradients that topk keeps")
+  app.add_option("--codec-fraction", o.exchange.codec_fraction, "Fraction of the gradients that topk keeps")
       ->check(CLI::Range(1e-6, 1.0));
   app.add_option("--codec-rank", o.exchange.codec_rank, "Rank of powersgd's low-rank factors")
       ->check(examples::positive());
@@ -220,7 +220,7 @@ void print(const Options& o, const sim::Setting& setting, const std::vector<Pred
     const sim::Outcome& out = p.outcome;
     std::string link = "none";
     if (!out.links.empty())
-      link = concat(out.links.front().name, " ", percent(out.links.front().utilisation));
+      link = concat(out.links.front().name, " ", percent(out.links.front().utilization));
     std::printf("%-18s %12.3f %12.3f %14.1f %12.2f  %-28s %s\n", p.comm.c_str(), 1e3 * out.step_seconds,
                 1e3 * out.exposed_seconds, out.throughput, out.scalability, out.binds.c_str(), link.c_str());
   }
@@ -245,7 +245,7 @@ nlohmann::ordered_json json_of(const Prediction& p) {
   for (std::size_t i = 0; i < std::min<std::size_t>(64, out.links.size()); ++i)
     object["links"].push_back({{"name", out.links[i].name},
                                {"kind", out.links[i].kind},
-                               {"utilisation", out.links[i].utilisation},
+                               {"utilization", out.links[i].utilization},
                                {"bytes", out.links[i].bytes}});
   return object;
 }

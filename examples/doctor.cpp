@@ -204,7 +204,7 @@ void choose(Findings& found, const Link& link, int ranks) {
 
 #ifdef CONVOY_HAS_MPI
 /// The first rank on the same node as rank 0, or on another; -1 if there is none.
-int neighbour(const comm::Nodes& nodes, int ranks, bool same) {
+int neighbor(const comm::Nodes& nodes, int ranks, bool same) {
   for (int r = 1; r < ranks; ++r)
     if ((nodes.node_of(r) == nodes.node_of(0)) == same) return r;
   return -1;
@@ -218,7 +218,7 @@ void look_around(Findings& found, const mpi::Session& session) {
   for (int n = 0; n < nodes.count(); ++n)
     found.ranks_of_node.push_back(static_cast<int>(nodes.members(n).size()));
   const transport::Pacing pacing = world.isolated().pacing();
-  const int near = neighbour(nodes, world.size(), true), far = neighbour(nodes, world.size(), false);
+  const int near = neighbor(nodes, world.size(), true), far = neighbor(nodes, world.size(), false);
   if (near > 0) {
     transport::Shm shm = comm::NodeOf<transport::Shm, transport::Mpi>::local(world, nodes);
     schedule::CostModel cost;

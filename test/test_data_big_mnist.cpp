@@ -89,9 +89,9 @@ std::vector<double> slowly(const data::BigMnistOptions& o, std::size_t index, da
         v += o.elastic / 2 * smoothed(1, x, y);
       }
       if (mirrored) u = side - 1 - u;
-      const double centre = (side - 1) / 2.0, a = u - centre - right, b = v - centre - down;
-      const double p = centre + (std::cos(angle) * a + std::sin(angle) * b) / scale;
-      const double q = centre + (-std::sin(angle) * a + std::cos(angle) * b) / scale;
+      const double center = (side - 1) / 2.0, a = u - center - right, b = v - center - down;
+      const double p = center + (std::cos(angle) * a + std::sin(angle) * b) / scale;
+      const double q = center + (-std::sin(angle) * a + std::cos(angle) * b) / scale;
       const int left = static_cast<int>(std::floor(p)), above = static_cast<int>(std::floor(q));
       double value = 0;
       for (int dy = 0; dy < 2; ++dy)

@@ -42,7 +42,7 @@ data::ImageSet one_set() {
 
 }  // namespace
 
-TEST_CASE("cifar10: the files' records in their order, normalised by channel") {
+TEST_CASE("cifar10: the files' records in their order, normalized by channel") {
   const data_files::Folder folder;
   write_all(folder);
   const auto [train, test] = data::cifar10(folder.path);

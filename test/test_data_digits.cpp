@@ -36,10 +36,10 @@ TEST_CASE("digits: the same images for any number of threads, others for another
   CHECK(equal_to_test == 0);
 }
 
-TEST_CASE("digits: every image has ink on an empty border, grey edges, and about MNIST's mean") {
+TEST_CASE("digits: every image has ink on an empty border, gray edges, and about MNIST's mean") {
   const auto set = data::digits({.train = 2000, .test = 0, .seed = 9}).train;
   double sum = 0;
-  std::size_t grey = 0, border = 0;
+  std::size_t gray = 0, border = 0;
   for (std::size_t i = 0; i < set.size(); ++i) {
     const auto image = set.pixels(i);
     CHECK(*std::max_element(image.begin(), image.end()) > 100);
@@ -48,14 +48,14 @@ TEST_CASE("digits: every image has ink on an empty border, grey edges, and about
     CHECK(inked < 450);
     for (std::size_t p = 0; p < 784; ++p) {
       sum += image[p];
-      grey += image[p] > 20 && image[p] < 180;
+      gray += image[p] > 20 && image[p] < 180;
       if (p < 28 || p >= 756 || p % 28 == 0 || p % 28 == 27) border += image[p] > 60;
     }
   }
   const double mean = sum / (2000.0 * 784 * 255);
   CHECK(mean > 0.09);
   CHECK(mean < 0.16);
-  CHECK(grey > 2000 * 20);   // anti-aliased
+  CHECK(gray > 2000 * 20);   // anti-aliased
   CHECK(border < 2000 * 2);  // hardly any stroke is cut off
 }
 

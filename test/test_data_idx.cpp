@@ -78,8 +78,8 @@ TEST_CASE(
        {idx({huge, huge, huge}, 100), idx({1u << 31, 1u << 31, 4}, 100), idx({60000, 28, 28}, 100),
         // 2^64 + 100 wraps to the right size
         idx({huge, huge, 1}, 100)}) {
-    CHECK(contains(refusal(folder.write("a", file)), "truncated or mislabelled"));
-    CHECK(contains(refusal(folder.write("a.gz", gzip(file))), "truncated or mislabelled"));
+    CHECK(contains(refusal(folder.write("a", file)), "truncated or mislabeled"));
+    CHECK(contains(refusal(folder.write("a.gz", gzip(file))), "truncated or mislabeled"));
   }
 }
 

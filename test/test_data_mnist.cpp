@@ -26,7 +26,7 @@ struct SmallMnist : Folder {
 
 }  // namespace
 
-TEST_CASE("mnist: plain and gzip files, normalised as they are read") {
+TEST_CASE("mnist: plain and gzip files, normalized as they are read") {
   const SmallMnist folder;
   CHECK(data::has_mnist(folder.path));
   const data::ImageSplit split = data::mnist(folder.path);

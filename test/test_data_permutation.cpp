@@ -111,7 +111,7 @@ TEST_CASE("permutation: each order of few is as likely as any other") {
   }
 }
 
-TEST_CASE("permutation: where two neighbours come to stand tells nothing") {
+TEST_CASE("permutation: where two neighbors come to stand tells nothing") {
   // Pairs of positions, each binned into 16 parts, over many epochs; sizes just above and below a power of
   // two.
   for (const std::uint64_t size : {257u, 60'000u, 65'535u, 65'537u, 1u << 20}) {

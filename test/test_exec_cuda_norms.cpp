@@ -79,7 +79,7 @@ struct BatchNormRun {
             .accumulate_parameters = c.accumulate};
   }
 
-  std::vector<double> normalised(const std::vector<double>& means,
+  std::vector<double> normalized(const std::vector<double>& means,
                                  const std::vector<double>& variances) const {
     std::vector<double> expected(x.size());
     const auto wide_weight = widened(weight), wide_bias = widened(bias), wide_x = widened(x);
@@ -100,7 +100,7 @@ struct BatchNormRun {
                                                 run_variance = widened(running_variance);
 
     cuda::batch_norm_forward_evaluate<T>(nullptr, task);
-    check_near("evaluated", y, normalised(run_mean, run_variance), eps, 1e-5 * (1 + std::abs(c.mean)));
+    check_near("evaluated", y, normalized(run_mean, run_variance), eps, 1e-5 * (1 + std::abs(c.mean)));
 
     reference::measure(extents, extents.own_count(), wide_x.data(), means.data(), variances.data());
     reference::move_running(extents.channels, extents.own_count(), wide(task.momentum), means.data(),
@@ -113,7 +113,7 @@ struct BatchNormRun {
     check_near("running mean", running_mean, run_mean, 1e-6, 1e-6);
     check_near("running variance", running_variance, run_variance, tight, 0);
     // A single position has no deviation: the normalized value is the rounding error of its mean, which is 0.
-    check_near("y", y, normalised(means, variances), eps, 4 * tight);
+    check_near("y", y, normalized(means, variances), eps, 4 * tight);
 
     // Backward masks by the device's own y, whose sign may differ near 0.
     std::vector<double> g = widened(dy), expected_dx(x.size()), expected_weight(n), expected_bias(n);
@@ -135,7 +135,7 @@ struct BatchNormRun {
     if (!c.addend) std::fill(y.begin(), y.end(), round<T>(NAN));  // no longer needed
     cuda::batch_norm_backward<T>(nullptr, task);
     const double sum = 1e-5 * std::sqrt(static_cast<double>(c.positions)) + 4 * tight;
-    const double steep = c.positions == 1 ? 1e3 : 1;  // dy over the root of epsilon, then cancelled
+    const double steep = c.positions == 1 ? 1e3 : 1;  // dy over the root of epsilon, then canceled
     // The batch norm's incoming gradient is rounded where it is stored as the addend's gradient.
     std::vector<double> near_dx(x.size(), (10 * tight + 1e-5) * steep / c.deviation);
     if (c.addend && !c.accumulate_addend)
@@ -207,7 +207,7 @@ TEST_CASE("Statistics far from 0 lose nothing") {
       check_near("mean", run.mean, means, 1e-7, 0);
       // Rounding a mean of 1000 is off by 3e-5 of the deviation.
       check_near("inverse", run.inverse, inverses, 4e-5, 0);
-      check_near("y", run.y, run.normalised(means, variances), 0, 2e-4);
+      check_near("y", run.y, run.normalized(means, variances), 0, 2e-4);
     }
   // Only the first value is far away.
   BatchNormRun<float> run({.positions = 2000, .channels = 4});

@@ -225,7 +225,7 @@ TEST_CASE("reference: evaluation does not depend on the batch and moves nothing"
   CHECK(statistics != std::vector<double>(e.statistics().begin(), e.statistics().end()));
 }
 
-TEST_CASE("reference: a single value a channel normalises to the bias and leaves the running variance") {
+TEST_CASE("reference: a single value a channel normalizes to the bias and leaves the running variance") {
   const DynamicPlan plan([](auto& g) {
     auto x = g.batch_norm(g.input("image", {2, 1, 1}), {.name = "bn"});
     g.output("y", x);

@@ -200,8 +200,8 @@ TEST_CASE("sim: bytes are conserved") {
     CHECK(carried(outcome, "leaf 0 up") == carried(outcome, "leaf 1 down"));
     CHECK(carried(outcome, "leaf 1 up") == carried(outcome, "leaf 0 down"));
     for (const sim::Use& use : outcome.links) {
-      CHECK(use.utilisation > 0);
-      CHECK(use.utilisation <= 1);
+      CHECK(use.utilization > 0);
+      CHECK(use.utilization <= 1);
     }
   }
   const int n = 8;

@@ -51,7 +51,7 @@ TEST_CASE("sim: one unit represents all units that do the same") {
       CHECK(one.throughput == doctest::Approx(all.throughput).epsilon(1e-12));
       CHECK(one.messages == all.messages);
       CHECK(one.bytes == doctest::Approx(all.bytes).epsilon(1e-12));
-      CHECK(one.links.front().utilisation == doctest::Approx(all.links.front().utilisation).epsilon(1e-9));
+      CHECK(one.links.front().utilization == doctest::Approx(all.links.front().utilization).epsilon(1e-9));
     }
   }
 }

@@ -36,14 +36,14 @@ struct Trained {
 };
 
 template <class Exec, class Comm>
-Trained trained(int ranks, bool synchronised, int accumulate) {
+Trained trained(int ranks, bool synchronized, int accumulate) {
   const Blobs blobs(130);
   Trained result;
   transport::Threads::World(ranks).run([&](const transport::Threads& endpoint) {
     Trainer<Residual, optim::Sgd, Comm, Exec> trainer({.batch = 24 / ranks,
                                                        .accumulate = accumulate,
                                                        .optimizer = {.lr = 0.05f, .momentum = 0.9f},
-                                                       .sync_batch_norm = synchronised},
+                                                       .sync_batch_norm = synchronized},
                                                       endpoint);
     std::vector<double> losses;
     trainer.fit(blobs, {.epochs = 2,
@@ -115,12 +115,12 @@ TEST_CASE("sync_batch_norm: all threads of a rank take part") {
 }
 
 TEST_CASE("sync_batch_norm: a user's own loop uses the rows of all ranks, too") {
-  const auto parameters_of = [&](int ranks, bool synchronised) {
+  const auto parameters_of = [&](int ranks, bool synchronized) {
     std::vector<float> result;
     transport::Threads::World(ranks).run([&](const transport::Threads& endpoint) {
       const int rows = 12 / ranks;
       ByRing<exec::Reference<f32>> trainer(
-          {.batch = rows, .optimizer = {.lr = 0.05f}, .sync_batch_norm = synchronised}, endpoint);
+          {.batch = rows, .optimizer = {.lr = 0.05f}, .sync_batch_norm = synchronized}, endpoint);
       const Blobs blobs(12);
       std::vector<float> images(static_cast<std::size_t>(rows * image.height * image.width));
       std::vector<i32> labels(static_cast<std::size_t>(rows));

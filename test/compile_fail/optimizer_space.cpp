@@ -1,4 +1,4 @@
-// EXPECT: this optimizer does not run in this space: specialise optim::Kernels for both
+// EXPECT: this optimizer does not run in this space: specialize optim::Kernels for both
 #include <convoy/optim/arena.hpp>
 #include <convoy/optim/sgd.hpp>
 

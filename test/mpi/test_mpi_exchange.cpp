@@ -237,7 +237,7 @@ TEST_CASE("a message that is longer than expected does not touch memory, and its
   }
 }
 
-TEST_CASE("a message that comes after its receive was cancelled does not touch memory") {
+TEST_CASE("a message that comes after its receive was canceled does not touch memory") {
   constexpr int lane = 1;
   Mpi endpoint = Mpi().isolated();
   std::vector<unsigned char> bytes(std::size_t{1} << 20, static_cast<unsigned char>(endpoint.rank()));

@@ -131,9 +131,9 @@ refused "a truncated file" "train-images-idx3-ubyte.*" $run --data "$scratch/tru
 folder oversized
 printf 'more' >> "$scratch/oversized/t10k-images-idx3-ubyte"
 refused "an oversized file" "t10k-images-idx3-ubyte.*" $run --data "$scratch/oversized"
-folder mislabelled
-cp "$scratch/sound/train-labels-idx1-ubyte" "$scratch/mislabelled/train-images-idx3-ubyte"
-refused "labels in the place of images" "train-images-idx3-ubyte.*" $run --data "$scratch/mislabelled"
+folder mislabeled
+cp "$scratch/sound/train-labels-idx1-ubyte" "$scratch/mislabeled/train-images-idx3-ubyte"
+refused "labels in the place of images" "train-images-idx3-ubyte.*" $run --data "$scratch/mislabeled"
 folder unequal
 idx "$scratch/unequal/train-labels-idx1-ubyte" 00000801 19 19
 refused "unequal counts" "19.*20|20.*19" $run --data "$scratch/unequal"

@@ -285,7 +285,7 @@ struct BigMnist::Deform {
 CONVOY_FUNCTION BigMnist::Job BigMnist::draw(Rows::Draw draw, std::size_t index) const {
   const auto& o = options_;
   Philox random = random_of(draw, index, 0x6269676d6e697374ull);
-  constexpr float degree = 3.14159265358979f / 180, centre = (side - 1) / 2.0f;
+  constexpr float degree = 3.14159265358979f / 180, center = (side - 1) / 2.0f;
   const float angle = random.uniform(-o.rotation, o.rotation) * degree;
   const float right = random.uniform(-o.translation, o.translation) * side;
   const float down = random.uniform(-o.translation, o.translation) * side;
@@ -293,8 +293,8 @@ CONVOY_FUNCTION BigMnist::Job BigMnist::draw(Rows::Draw draw, std::size_t index)
   const bool mirrored = random.uniform() < 0.5f && o.flip;
   // The inverse map, from a pixel of the copy to a point of the image.
   const float c = std::cos(angle) / scale, s = std::sin(angle) / scale;
-  std::array<float, 6> m{c,  s, centre - c * (centre + right) - s * (centre + down),
-                         -s, c, centre + s * (centre + right) - c * (centre + down)};
+  std::array<float, 6> m{c,  s, center - c * (center + right) - s * (center + down),
+                         -s, c, center + s * (center + right) - c * (center + down)};
   if (mirrored)
     for (std::size_t row = 0; row < 6; row += 3) {
       m[row + 2] += m[row] * (side - 1);

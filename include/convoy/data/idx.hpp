@@ -95,7 +95,7 @@ CONVOY_FUNCTION IdxArray read_idx(const std::filesystem::path& path, int rank) {
       fail<DataError>("data: ", name, " has extent 0 at byte ", 4 + 4 * i, ", expected at least 1");
     // Dividing, because a product of extents of 32 bits can overflow 64 bits.
     if (extent > limit / size)
-      fail<DataError>("data: ", name, " is truncated or mislabelled: extent ", i, " at byte ", 4 + 4 * i,
+      fail<DataError>("data: ", name, " is truncated or mislabeled: extent ", i, " at byte ", 4 + 4 * i,
                       " is ", extent, ", but a file of ", source.file_size(), " bytes holds at most ", limit,
                       " elements");
     size *= extent;

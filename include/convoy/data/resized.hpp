@@ -65,8 +65,8 @@ class Resized {
   static std::vector<Tap> taps(int from, int to) {
     std::vector<Tap> all(static_cast<std::size_t>(to));
     for (int i = 0; i < to; ++i) {
-      const double centre = (i + 0.5) * from / to - 0.5;
-      const double inside = std::clamp(centre, 0.0, from - 1.0);
+      const double center = (i + 0.5) * from / to - 0.5;
+      const double inside = std::clamp(center, 0.0, from - 1.0);
       const int low = static_cast<int>(inside);
       all[static_cast<std::size_t>(i)] = {static_cast<std::size_t>(low),
                                           static_cast<std::size_t>(std::min(low + 1, from - 1)),

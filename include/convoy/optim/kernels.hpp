@@ -200,7 +200,7 @@ template <class R, class S>
 consteval bool runs_in() {
   if constexpr (!RunsIn<R, S>) {
     static_assert(RunsIn<R, S>,
-                  "convoy: this optimizer does not run in this space: specialise optim::Kernels for both");
+                  "convoy: this optimizer does not run in this space: specialize optim::Kernels for both");
     return false;
   } else if constexpr (detail::TakesMatrices<R> && !MultipliesIn<R, S>) {
     static_assert(MultipliesIn<R, S>,

@@ -13,7 +13,7 @@ struct Exchange {
   /// for a bucket, one bucket after the other; "native" begins after backward.
   std::string comm = "ring";
   std::string codec = "none";        ///< only with "ring"
-  double codec_ratio = 0.01;         ///< of topk: the fraction of elements that is sent
+  double codec_fraction = 0.01;      ///< of topk: the fraction of elements that is sent
   int codec_rank = 4;                ///< of powersgd: columns of a factor
   bool overlap = true;               ///< buckets are exchanged during backward
   bool background = false;           ///< a background thread executes the exchange
@@ -30,7 +30,7 @@ struct Exchange {
   static constexpr void fields(auto& self, auto&& field) {
     field("comm", self.comm);
     field("codec", self.codec);
-    field("codec_ratio", self.codec_ratio);
+    field("codec_fraction", self.codec_fraction);
     field("codec_rank", self.codec_rank);
     field("overlap", self.overlap);
     field("background", self.background);

@@ -404,11 +404,11 @@ CONVOY_FUNCTION void LegMaker::add_codec() {
     legs_.legs.push_back(std::move(scatter));
     legs_.legs.push_back(std::move(back));
   } else if (codec == "topk") {
-    const comm::codec::TopK topk{exchange_.codec_ratio, 0};
+    const comm::codec::TopK topk{exchange_.codec_fraction, 0};
     topk.check();
     Leg leg = by_messages(gather, ranks_, lanes_, 1,
                           [&](const Bucket& bucket) { return n * topk.bytes(bucket.bytes / 4); });
-    costs(leg, 2, 1 + 2 * exchange_.codec_ratio * static_cast<double>(n));
+    costs(leg, 2, 1 + 2 * exchange_.codec_fraction * static_cast<double>(n));
     legs_.legs.push_back(std::move(leg));
   } else if (codec == "powersgd") {
     // Steps after the warm-up, in which gradients are sent uncompressed.

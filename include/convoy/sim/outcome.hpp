@@ -12,7 +12,7 @@ struct Use {
   std::string name;        ///< "node 3 NIC 0 out"
   std::string kind;        ///< "nic"
   double seconds = 0;      ///< busy, per step
-  double utilisation = 0;  ///< the fraction of the step
+  double utilization = 0;  ///< the fraction of the step
   double bytes = 0;        ///< that passed through it, per step
 };
 

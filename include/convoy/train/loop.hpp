@@ -230,7 +230,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
     end_epoch(run, train_epoch(run, epoch));
   if (options.keeper != nullptr) options.keeper->finish();
   recess(false, at);
-  summarise(run.fit, run.times);
+  summarize(run.fit, run.times);
   return std::move(run.fit);
 }
 

@@ -170,7 +170,7 @@ struct StepTimes {
 };
 
 /// Computes a fit's throughput, backward time and exposed communication.
-inline void summarise(FitReport& fit, const StepTimes& steps) {
+inline void summarize(FitReport& fit, const StepTimes& steps) {
   const auto& rows = steps.rows;
   constexpr std::size_t warm_up = 20;
   fit.warm_up_left_out = rows.size() > 2 * warm_up;

@@ -172,7 +172,7 @@ inline bool spent(double now, double before) { return !(now > 1e-8 * before) || 
 /// Modified Gram-Schmidt over contiguous columns of `size` elements. If a column depends on those before it,
 /// `replace(column)` is asked for another one: true if it wrote one.
 template <class Replace>
-void orthogonalise(float* columns, int count, std::int64_t size, Replace&& replace) {
+void orthogonalize(float* columns, int count, std::int64_t size, Replace&& replace) {
   for (int k = 0; k < count; ++k) {
     float* column = columns + k * size;
     for (;;) {
@@ -253,7 +253,7 @@ class Factors {
   /// error += gradients; left = error * right.
   void project(const float* gradients, float* error) {
     for (const Matrix& m : matrices_) {
-      detail::orthogonalise(right_.data() + m.right, rank_, m.shape.columns, [&](float* column) {
+      detail::orthogonalize(right_.data() + m.right, rank_, m.shape.columns, [&](float* column) {
         Philox numbers(seed_, draws_++);
         for (std::int64_t i = 0; i < m.shape.columns; ++i) column[i] = numbers.normal();
         return true;
@@ -270,7 +270,7 @@ class Factors {
   void project_back(float* error) {
     for (const Matrix& m : matrices_) {
       float *left = left_.data() + m.left, *right = right_.data() + m.right;
-      detail::orthogonalise(left, rank_, m.shape.rows, [&](float* column) {
+      detail::orthogonalize(left, rank_, m.shape.rows, [&](float* column) {
         // A non-finite column stays, so that all ranks see it.
         if (std::isfinite(detail::dot(column, column, m.shape.rows)))
           std::fill(column, column + m.shape.rows, 0.0f);

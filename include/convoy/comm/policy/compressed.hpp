@@ -45,7 +45,7 @@ consteval bool compresses() {
     static_assert(never<A>,
                   "convoy: this codec has no kernels for a GPU, as PowerSGD has none: write "
                   "Staged<Compressed<Ring<T>, Codec>, Space>, which encodes in the memory of the host, or "
-                  "specialise codec::Kernels");
+                  "specialize codec::Kernels");
   } else {
     return true;
   }

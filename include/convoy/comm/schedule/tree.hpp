@@ -51,7 +51,7 @@ struct TreePlace {
 };
 
 // The neighbors of a rank in one of the two trees.
-constexpr TreePlace neighbours(int rank, int size, int tree) {
+constexpr TreePlace neighbors(int rank, int size, int tree) {
   const bool mirrored = size % 2 == 0;
   const auto place_of = [&](int r) {
     return tree == 0 ? r : mirrored ? size - 1 - r : (r + size - 1) % size;
@@ -72,7 +72,7 @@ template <class Emit>
 class TreeSteps {
  public:
   constexpr TreeSteps(int rank, int size, int segments, int window, Emit& emit)
-      : trees_{neighbours(rank, size, 0), neighbours(rank, size, 1)},
+      : trees_{neighbors(rank, size, 0), neighbors(rank, size, 1)},
         segments_(segments),
         lead_(std::min(2 * window - 1, segments)),
         leaf_(trees_[0].leaf() ? 0 : 1),

@@ -202,12 +202,12 @@ struct Mpi::State {
     MPI_Comm node = MPI_COMM_NULL;
     mpi::check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
                "MPI_Comm_split_type");
-    int neighbours = 1;
-    MPI_Comm_size(node, &neighbours);
+    int neighbors = 1;
+    MPI_Comm_size(node, &neighbors);
     MPI_Comm_free(&node);
     // Messages over a network come from the kernel, which needs a processor for them.
-    one_node = neighbours == size;
-    patience = one_node ? patience_of(neighbours) : wait_tuning.looks_when_shared;
+    one_node = neighbors == size;
+    patience = one_node ? patience_of(neighbors) : wait_tuning.looks_when_shared;
   }
   bool has_given_up(int peer) const { return accused[static_cast<std::size_t>(peer)] >= 0; }
   // Messages of a lane keep their order, so that a short cycle of numbers is enough.

@@ -280,7 +280,7 @@ CONVOY_FUNCTION std::shared_ptr<detail::NodeWorld> Shm::connect(MPI_Comm comm, S
   MPI_Initialized(&started);
   if (!started)
     fail<ConfigError>("transport::Shm needs MPI to be started: make an mpi::Session first in main");
-  int rank = 0, size = 1, neighbours = 1;
+  int rank = 0, size = 1, neighbors = 1;
   mpi::check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   mpi::check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   const comm::Watchdog watchdog("MPI_Comm_split_type", rank, limit);
@@ -288,7 +288,7 @@ CONVOY_FUNCTION std::shared_ptr<detail::NodeWorld> Shm::connect(MPI_Comm comm, S
   mpi::check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
              "MPI_Comm_split_type");
   mpi::check(MPI_Comm_set_errhandler(node, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  MPI_Comm_size(node, &neighbours);
+  MPI_Comm_size(node, &neighbors);
   // The first rank that is not on rank 0's node.
   int first = rank, elsewhere = size;
   MPI_Bcast(&first, 1, MPI_INT, 0, node);

@@ -48,7 +48,7 @@ class ConvolutionRival {
     if (backward())
       batch_norm_backward(stream(), differentiated(tensors, false));
     else
-      find_batch_norm_statistics(stream(), normalised(tensors), nullptr, NoSumAcross());
+      find_batch_norm_statistics(stream(), normalized(tensors), nullptr, NoSumAcross());
   }
 
   BatchNormTask<T> task() {
@@ -58,7 +58,7 @@ class ConvolutionRival {
     t.scratch = room().scratch.data();
     return t;
   }
-  BatchNormTask<T> normalised(const CudnnTensors& tensors) {
+  BatchNormTask<T> normalized(const CudnnTensors& tensors) {
     BatchNormTask<T> t = task();
     t.x = at<T>(tensors, 2);
     t.mean = t.running_mean = at<float>(tensors, 3);
