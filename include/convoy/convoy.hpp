@@ -1,5 +1,7 @@
-// convoy: includes the whole library. Headers that need a library other than the standard library and zlib
-// are included only if the CMake component for that library defines the macro tested below.
+// convoy: includes what most programs need; README.md, "How to include it", lists the headers left out.
+//
+// Headers that need a library other than the standard library and zlib are included only if the CMake
+// component for that library defines the macro tested below.
 #pragma once
 
 #include <convoy/comm/bootstrap/comm.hpp>

@@ -60,10 +60,11 @@ struct Observer {
   void* context = nullptr;
 };
 
-/// What a rank has sent so far.
+/// The payload that a rank has sent since its Comm was constructed. A policy may leave out reads of shared
+/// memory and exchanges inside a node, where nothing is sent.
 struct Traffic {
   std::int64_t messages = 0;
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0;  ///< without the transport's headers
 };
 
 /// `void(double share, double& speed)`: measures how many rows per second this worker computes when it takes
@@ -84,8 +85,8 @@ struct Reduction;
 /// Workers scale their gradients so that the sum over ranks is the gradient that the optimizer expects.
 ///
 /// Queries:
-/// - `policy()`: the name of the policy, as in `--comm`, or of its codec. Wrappers have the name of what they
-///   wrap.
+/// - `policy()`: a name for messages and comparison: that of `--comm`, of the codec or of the schedule, with
+///   `sharded ` before it where updates are sharded. Wrappers have the name of what they wrap.
 /// - `rank()`, `size()`, `role()`; `workers()`: how many ranks compute gradients, ranks 0 to workers-1.
 /// - `lockstep()`: whether the workers end each step together, so that an all-reduce after a step costs no
 ///   extra waiting.

@@ -48,7 +48,8 @@ struct Batch {
 };
 
 struct LoaderOptions {
-  /// Rows of this rank in a full step; where the shard's shares are unequal, the mean over ranks.
+  /// Rows of this rank in a full step; where the shard's shares are unequal, the mean over ranks. A loop that
+  /// trains sets it to the trainer's `batch`, whose default is another.
   std::int64_t batch = 128;
   Shard shard = {};
   std::uint64_t seed = 0;

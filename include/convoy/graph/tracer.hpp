@@ -38,9 +38,9 @@ struct Handle {
 /// How a parameter is initialized and trained.
 struct ParameterOptions {
   Init init = Init::zeros;
-  int fan_in = 1, fan_out = 1;  ///< for the initializations that scale by fan-in or fan-out
-  Group group = Group::decay;
-  float deviation = 1;  ///< of Init::normal
+  int fan_in = 1, fan_out = 1;  ///< for kaiming_normal, fan_in_uniform and xavier_uniform
+  Group group = Group::decay;   ///< what the optimizer does with the parameter
+  float deviation = 1;          ///< standard deviation, for Init::normal
 };
 
 struct NameOption {

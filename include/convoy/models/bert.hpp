@@ -117,7 +117,8 @@ constexpr void define_bert(graph::Builder& g, const BertSizes& s) {
   g.loss(g.cross_entropy(pooled, g.label("next_sentence_label", 2), {.name = "next_sentence_loss"}));
 }
 
-/// Dropout is given in percent, so that the template argument is an integer.
+/// The arguments are the fields of BertSizes. Dropout is given in percent, so that the template argument is
+/// an integer.
 template <int Layers, int Width, int Heads, int Ffn, int Length, int Vocabulary, int Predictions,
           int Positions = 512, int DropoutPercent = 10, bool Logits = false>
 struct Bert {
@@ -127,9 +128,11 @@ struct Bert {
   }
 };
 
-/// 109,482,240 parameters, and 110,106,428 with both heads.
+/// 109,482,240 parameters, and 110,106,428 with both heads. `Length` tokens of a pair of sentences,
+/// `Predictions` masked positions of a row.
 template <int Length = 128, int Predictions = 20, int Vocabulary = 30522>
 struct BertBase : Bert<12, 768, 12, 3072, Length, Vocabulary, Predictions> {};
+/// 336,226,108 parameters with both heads.
 template <int Length = 128, int Predictions = 20, int Vocabulary = 30522>
 struct BertLarge : Bert<24, 1024, 16, 4096, Length, Vocabulary, Predictions> {};
 

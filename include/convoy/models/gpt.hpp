@@ -94,7 +94,8 @@ constexpr void define_gpt2(graph::Builder& g, const Gpt2Sizes& s) {
   g.loss(g.cross_entropy(x, next, {.name = "loss"}));
 }
 
-/// Dropout is given in percent, so that the template argument is an integer.
+/// The arguments are the fields of Gpt2Sizes. Dropout is given in percent, so that the template argument is
+/// an integer.
 template <int Layers, int Width, int Heads, int Length = 1024, int Vocabulary = 50257, int Positions = 1024,
           int DropoutPercent = 10, bool Logits = false>
 struct Gpt2 {

@@ -85,6 +85,8 @@ constexpr void define_resnet(graph::Builder& g, const ResNetSizes& s) {
   g.loss(g.cross_entropy(x, g.label("label", s.classes), {.name = "loss"}));
 }
 
+/// A ResNet for images of shape `In` and `Classes` classes; `Pixel` is the type of the input, `Front` the
+/// stem.
 template <Image In, int Classes, ResidualBlock Block, Stages Depth, DType Pixel = DType::f32,
           Stem Front = Stem::imagenet>
 struct ResNet {
@@ -94,14 +96,19 @@ struct ResNet {
 };
 
 // Class templates, not aliases: nvcc cannot compile an alias template with arguments of class type.
+/// 11,689,512 parameters for images of 3 channels, 1000 classes and the imagenet stem.
 template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>
 struct ResNet18 : ResNet<In, Classes, ResidualBlock::basic, Stages{{2, 2, 2, 2}}, Pixel, Front> {};
+/// 21,797,672 parameters, likewise.
 template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>
 struct ResNet34 : ResNet<In, Classes, ResidualBlock::basic, Stages{{3, 4, 6, 3}}, Pixel, Front> {};
+/// 25,557,032 parameters, likewise.
 template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>
 struct ResNet50 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 6, 3}}, Pixel, Front> {};
+/// 44,549,160 parameters, likewise.
 template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>
 struct ResNet101 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 4, 23, 3}}, Pixel, Front> {};
+/// 60,192,808 parameters, likewise.
 template <Image In, int Classes, DType Pixel = DType::f32, Stem Front = Stem::imagenet>
 struct ResNet152 : ResNet<In, Classes, ResidualBlock::bottleneck, Stages{{3, 8, 36, 3}}, Pixel, Front> {};
 

@@ -27,6 +27,7 @@ void check_moments(std::string_view name, const O& o) {
 
 }  // namespace detail
 
+/// Adam, with PyTorch's defaults. `weight_decay` is added to the gradient (L2); AdamW decouples it.
 struct Adam {
   struct Options {
     using Rule = Adam;

@@ -10,6 +10,7 @@
 
 namespace convoy::optim {
 
+/// Adam with decoupled weight decay, with PyTorch's defaults.
 struct AdamW {
   struct Options {
     using Rule = AdamW;

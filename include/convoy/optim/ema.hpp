@@ -12,10 +12,13 @@
 
 namespace convoy::optim {
 
-/// Updates parameters exactly as rule R does. Their average is the state "ema", which starts as the
-/// parameters after the first step. Frozen parameters and dead taps that do not decay are never updated: they
-/// equal their average, and their state stays 0. A training that resumes must therefore freeze the same
-/// parameters: the average of one that is no longer frozen would start from 0.
+/// Updates parameters exactly as rule R does, and keeps an exponential moving average of them. Training,
+/// `evaluate` and `save_weights` use the parameters. The averages are state: `visit_state` visits them as
+/// `optimizer.ema.<name>`, and so does the training.safetensors of a checkpoint. The average of a
+/// parameter is its state "ema", which starts as the parameters after the first step. Frozen parameters and
+/// dead taps that do not decay are never updated: they equal their average, and their state stays 0. A
+/// training that resumes must therefore freeze the same parameters: the average of one that is no longer
+/// frozen would start from 0.
 template <class R>
 struct Ema : detail::Decorator<R> {
   using Base = detail::Decorator<R>;

@@ -9,6 +9,9 @@
 
 namespace convoy::optim {
 
+/// What is done with the gradient of a step, summed over micro-steps and ranks, before the update. A loss
+/// that is not finite ends the training (ExecError), whatever the guard says. Exchanges in which no rank has
+/// the whole gradient, such as asynchronous servers, refuse a guard (ConfigError).
 struct Guard {
   float max_norm = 0;  ///< clips the norm of the gradient over all parameters (Pascanu et al., "On the
                        ///< difficulty of training recurrent neural networks", 2013); 0: no clipping

@@ -11,6 +11,7 @@
 
 namespace convoy::optim {
 
+/// Adam with a rate for each tensor, in proportion to its norm over that of its direction.
 struct Lamb {
   struct Options {
     using Rule = Lamb;

@@ -11,6 +11,7 @@
 
 namespace convoy::optim {
 
+/// Momentum with a rate for each tensor, in proportion to its norm over that of its gradient.
 struct Lars {
   struct Options {
     using Rule = Lars;

@@ -19,6 +19,8 @@
 
 namespace convoy::optim {
 
+/// Momentum made nearly orthogonal for matrices, and AdamW for all other parameters, embeddings and the layer
+/// before a loss. PyTorch's default is `match_adamw = false`.
 struct Muon {
   struct Options {
     using Rule = Muon;

@@ -44,15 +44,18 @@ inline Decay decay_of(std::string_view name) {
 }
 
 /// A learning-rate schedule, as a factor on the learning rate at each step: a linear warm-up from 1/warmup,
-/// then a decay over the remaining steps.
+/// then a decay over the remaining steps. Steps are the trainer's optimizer steps, counted from 0.
 struct Schedule {
   std::int64_t warmup = 0;  ///< steps (Goyal et al., "Accurate, Large Minibatch SGD", 2017)
   Decay decay = Decay::none;
-  std::int64_t total = 0;  ///< steps of the whole run; needed by linear, cosine and polynomial
+  std::int64_t total = 0;  ///< steps of the whole run, the warm-up included; needed by linear, cosine and
+                           ///< polynomial
   float end = 0;           ///< the factor from step `total` on, for these three
   float power = 2;         ///< for Decay::polynomial: exponent of the remaining fraction; 1 is linear
-  std::int64_t every = 0;  ///< steps between reductions, for Decay::steps
-  std::vector<std::int64_t> milestones = {};  ///< the steps of the reductions, for Decay::milestones
+  std::int64_t every = 0;  ///< steps between reductions, for Decay::steps, counted from the end of the
+                           ///< warm-up
+  std::vector<std::int64_t> milestones = {};  ///< the steps of the reductions, for Decay::milestones; counted
+                                              ///< from 0, the warm-up included
   float gamma = 0.1f;                         ///< the factor of each reduction, for both
   bool scale_with_world = false;  ///< multiplies the rate by the world size (the linear scaling rule)
 

@@ -1,5 +1,5 @@
 // Stochastic gradient descent with momentum (Polyak, 1964), Nesterov's look-ahead (Sutskever et al., 2013)
-// and L2 weight decay, as torch.optim.SGD computes them.
+// and L2 weight decay, by the formulas of torch.optim.SGD.
 #pragma once
 
 #include <array>
@@ -11,6 +11,8 @@
 
 namespace convoy::optim {
 
+/// Stochastic gradient descent. The defaults are not those of PyTorch, whose momentum is 0 and whose rate is
+/// 1e-3. `weight_decay` is added to the gradient (L2).
 struct Sgd {
   struct Options {
     using Rule = Sgd;

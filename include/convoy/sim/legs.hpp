@@ -1,5 +1,4 @@
-// Legs: the phases of an exchange, one after the other, each executing a schedule: what the policies of
-// comm/policy assign to the slots of their engines.
+// Legs: the exchanges that a bucket goes through, one after the other, such as reduce-scatter and all-gather.
 #pragma once
 
 #include <cstddef>

@@ -44,7 +44,8 @@ struct Outcome {
   double throughput = 0;       ///< samples per second of all workers
   double scalability = 0;      ///< throughput over that of one worker of speed 1 alone
   Critical critical;
-  /// The largest cause besides compute: "nic", "latency", ...; "compute" if none is above 1% of the step.
+  /// The largest cause besides compute: "launch", "latency", "inside", "nic", "fabric", "combining",
+  /// "staging" or "waiting for slower workers"; "compute" if none is above 1% of the step.
   std::string binds;
   std::vector<Use> links;     ///< busiest first
   std::int64_t messages = 0;  ///< per step, over all ranks

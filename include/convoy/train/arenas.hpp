@@ -39,8 +39,9 @@ struct TensorGroups {
 /// Throws ConfigError for a group that matches no parameter, or has a negative scale or decay.
 TensorGroups tensor_groups(const Plan& plan, const std::vector<optim::GroupOptions>& groups, bool decay_all);
 
-/// For each parameter, whether rules for matrices (Muon) update it as one: weights of linear layers and
-/// convolutions, with a row per output, but not embeddings or the parameters of the layer before a loss.
+/// For each parameter, whether rules for matrices (Muon) update it as one: every parameter of two or more
+/// extents, with a row for each index of the first extent, but not embeddings or the parameters of the layer
+/// before a loss.
 std::vector<bool> are_matrices(const Plan& plan);
 
 /// The plan's buckets, or those of `options` if given. Throws ConfigError if a size is not positive.

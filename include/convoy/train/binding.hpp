@@ -37,7 +37,8 @@ class Binding {
     pointers_.resize(source_.size());
   }
 
-  /// The fields of a batch in the order of the model's inputs; valid until the next call.
+  /// The fields of a batch in the order of the model's inputs; valid until the next call. Not for several
+  /// threads: the view refers to memory of this object.
   exec::BatchView view(const data::Batch& batch) const {
     for (std::size_t i = 0; i < source_.size(); ++i) pointers_[i] = batch.columns[source_[i]];
     return {pointers_, static_cast<int>(batch.rows)};

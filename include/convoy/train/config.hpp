@@ -36,7 +36,8 @@ struct OptionsOf<T> {
 
 }  // namespace detail
 
-/// Every option has a default. Ranks must agree on all fields not marked local below; `open` checks this.
+/// The options of a Trainer, all with defaults. Ranks must agree on every field that is not marked local,
+/// here or in the nested options. The constructor compares them.
 template <class Optimizer, class Exec>
 struct Config {
   int batch = 32;      ///< rows per rank in a micro-step; the mean over ranks if the Comm has unequal shares
@@ -47,7 +48,7 @@ struct Config {
   std::vector<optim::GroupOptions> groups = {};  ///< options for parameters selected by name
   bool decay_all = false;   ///< decays biases and normalization too, as PyTorch does with one parameter group
   optim::Guard guard = {};  ///< gradient clipping, skipping of steps
-  std::optional<graph::BucketOptions> buckets = {};  ///< none: the model's own
+  std::optional<graph::BucketOptions> buckets = {};  ///< target sizes in bytes; none: the model's own
   bool unsharded = false;                            ///< every rank reads all data, each in its own order
   bool overlap = true;                               ///< exchange buckets during backward
   bool sync_batch_norm = false;  ///< batch statistics over the rows of all ranks, as PyTorch's SyncBatchNorm

@@ -23,10 +23,12 @@
 
 namespace convoy::train {
 
-/// The options of `fit`.
+/// The options of `fit`. All ranks must pass the same `epochs`, `steps` and `early_stop`. Ranks compare only
+/// the sizes of the two data sets and whether there is a keeper. Callbacks, `log` and `readers` may differ.
 struct FitOptions {
-  int epochs = 1;
-  std::int64_t steps = 0;          ///< stop after this many steps; 0: no limit but `epochs`
+  int epochs = 1;                  ///< of the whole fit; those before a resume count
+  std::int64_t steps = 0;          ///< stop after this many optimizer steps; those before a resume count; 0:
+                                   ///< no limit but `epochs`
   data::DatasetRef validate = {};  ///< evaluated after each epoch: `.validate = &mnist.test`
   EarlyStop early_stop = {};
   StepCallback on_step = {};
@@ -34,10 +36,11 @@ struct FitOptions {
   std::ostream* log = &std::cout;  ///< where rank 0 prints the log lines; null: nowhere
   int log_every = 200;             ///< steps between throughput lines
   int readers = 1;        ///< threads that read batches ahead; the batches do not depend on their number
-  bool resident = false;  ///< hold the whole training set in memory of the Exec's space, which makes the same
-                          ///< batches as readers would; likewise the validation set if possible. For
-                          ///< exec::Cuda and sets whose rows depend on their index alone, or data::Cropped.
-                          ///< Reports come several at a time (CudaOptions::steps_at_once)
+  bool resident = false;  ///< holds the training set in GPU memory and makes the batches there. The batches
+                          ///< are those of a loader. The validation set is held too, if possible. For
+                          ///< exec::Cuda and sets whose rows depend on their index alone, or sets with
+                          ///< stored_images(), such as data::Cropped. Reports come several at a time
+                          ///< (CudaOptions::steps_at_once)
   Keeper* keeper = nullptr;  ///< keeps the state of the fit and resumes from it, such as train::Checkpoints
 
   /// Throws ConfigError for options that are invalid for the plan's model.

@@ -8,8 +8,9 @@ namespace convoy::train {
 
 /// The position of a fit between two steps. The same on every rank.
 struct FitPosition {
-  std::int64_t epoch = 0;
-  std::int64_t next_row = 0;  ///< in the order of the epoch, which all ranks share or each reads as a whole
+  std::int64_t epoch = 0;     ///< of the next step, from 0
+  std::int64_t next_row = 0;  ///< position in the epoch's order; ranks share this order; with `unsharded`
+                              ///< each has its own
   std::int64_t steps = 0;     ///< of the fit, in steps of the present size; 0 if unknown
   std::int64_t rows = 0;      ///< rows of the epoch that all ranks together have trained on
   double loss = 0;            ///< sum over these rows
@@ -40,6 +41,7 @@ class Keeper {
   virtual FitPosition resume() = 0;
   /// Whether to keep the state after `steps_done` steps; `epoch_ends`: at the end of an epoch.
   virtual bool due(std::int64_t steps_done, bool epoch_ends) const = 0;
+  /// Stores the trainer's state and `position`, or begins to. All ranks call it between two steps.
   virtual void keep(const FitPosition& position) = 0;
   /// Called when the fit has ended; returns once everything kept is stored.
   virtual void finish() = 0;

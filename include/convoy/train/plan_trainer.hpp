@@ -35,6 +35,7 @@ class PlanTrainer {
  public:
   using Config = train::Config<Rule, Exec>;
 
+  /// `comm_arguments` construct the Comm. Throws as Trainer's constructor does.
   template <class... CommArguments>
   PlanTrainer(const Plan& plan, const Config& config, CommArguments&&... comm_arguments)
       : PlanTrainer(plan, exec::kernels<Exec>, config, std::forward<CommArguments>(comm_arguments)...) {}
@@ -47,17 +48,23 @@ class PlanTrainer {
   PlanTrainer& operator=(const PlanTrainer&) = delete;
 
   int rank() const { return replica_.rank(); }
+  /// The number of ranks, servers included.
   int world() const { return replica_.comm().size(); }
-  /// The number of ranks that compute gradients.
+  /// The number of ranks that compute gradients: ranks 0 to workers() - 1.
   int workers() const { return replica_.workers(); }
+  /// The exchange. Between steps, every rank may use its broadcasts and all-reduces.
   Comm& comm() { return replica_.comm(); }
+  /// The Exec, with its profile and its number of threads.
   Exec& exec() { return replica_.exec(); }
+  /// The configuration, with what the constructor filled in, such as `exec.threads`.
   const Config& config() const { return replica_.config(); }
   /// The workers' shares of a global batch, which sum to 1; empty if all are equal.
   std::span<const double> shares() const { return replica_.shares(); }
   /// The most rows that a batch of this rank may have: `batch`, unless shares are unequal.
   int most_rows() const { return replica_.most_rows(); }
+  /// Optimizer steps since construction or, if the training was resumed, since it began.
   std::int64_t steps_done() const { return replica_.steps_done(); }
+  /// The bytes of optimizer state on this rank.
   std::size_t optimizer_state_bytes() const { return replica_.optimizer_state_bytes(); }
   /// The name of the rule that updates parameters, such as "adam", also if chosen through optim::Any.
   std::string_view optimizer_name() const { return replica_.optimizer_name(); }
@@ -98,21 +105,29 @@ class PlanTrainer {
     train::visit_state(replica_, AnyVisitor(visitor), how);
   }
 
-  /// Trains on a data set. Every rank passes the whole set and reads its share.
+  /// Trains on a data set. Every rank passes the whole set and reads its share. Returns an empty report on a
+  /// rank that only serves.
+  ///
+  /// Throws ConfigError for options or a set that do not fit, DataError from the set, ExecError for a label
+  /// out of range or a loss that is not finite, CommError if the exchange fails, and CheckpointError from the
+  /// keeper. What callbacks throw passes through.
   template <class D>
   FitReport fit(const D& set, const FitOptions& options = {}) {
     return loop_.fit(reference(set), options);
   }
 
   /// Loss, accuracy and metrics over a data set, of which each rank reads its share. First averages running
-  /// statistics over ranks.
+  /// statistics over the workers, and leaves the averages in place. All ranks call it together. Returns an
+  /// empty evaluation on a rank that only serves. Throws ConfigError for a set that does not fit, DataError
+  /// from the set, ExecError for a label out of range, and CommError if the exchange fails.
   template <class D>
   Evaluation evaluate(const D& set) {
     return evaluator_.evaluate(reference(set));
   }
 
   /// The model's output with index `output` for every sample, computed on this rank alone with its own
-  /// running statistics.
+  /// running statistics. Throws ConfigError for an output that the model does not have and for a set that
+  /// does not fit, and DataError from the set.
   template <class D>
   Prediction predict(const D& set, int output = 0) {
     return evaluator_.predict(reference(set), output);

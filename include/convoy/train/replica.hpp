@@ -47,9 +47,9 @@ class Replica {
   /// The number of steps by which the Exec's results are late.
   static constexpr int latency = Exec::latency;
 
-  /// Compares what ranks must agree on (throws CommError, which names the rank and the field that differ) and
-  /// gives all ranks the initial parameters of rank 0. `plan` and `kernels` must outlive the replica;
-  /// `comm_arguments` construct the Comm.
+  /// Compares what ranks must agree on: if ranks differ, every rank throws a ConfigError that names the rank
+  /// and the field. Then gives all ranks the initial parameters of rank 0. `plan` and `kernels` must outlive
+  /// the replica; `comm_arguments` construct the Comm.
   template <class... CommArguments>
   Replica(const Plan& plan, const exec::Kernels<Exec>& kernels, const Config& config,
           CommArguments&&... comm_arguments)
@@ -122,8 +122,9 @@ class Replica {
     naming_rank([&] { exec_->forward(batch, pass); });
   }
 
-  /// For a user's loop: forward only, and backward only, whose gradients add up until `exchange` begins the
-  /// exchange of all buckets.
+  /// For a user's loop. `forward` may be called several times. Each `backward` adds its gradients. `exchange`
+  /// then begins all buckets.
+  ///
   /// The losses' counts are those of the batch on all ranks; those of `begin` must be 1. A rank without a row
   /// of the batch computes nothing and contributes 0.
   void forward(const exec::BatchView& batch, const exec::Pass& pass, std::int64_t global_rows,
@@ -143,9 +144,8 @@ class Replica {
 
   /// The number of finished steps that were not reported.
   int unreported() const { return static_cast<int>(pending_.size()); }
-  /// The number of reports to take now, chosen so that the host does not wait for the Exec: those of steps at
-  /// least as old as results are late, if there are as many as the results that arrive together. If several
-  /// arrive together, the next ones are then already under way.
+  /// The number of reports that can be taken without waiting for the device: reports of steps older than
+  /// `latency`, in groups of `together_`.
   int due() const {
     const int late = unreported() - (together_ > 1 ? std::max(Exec::latency, together_) : Exec::latency);
     return late >= together_ ? late : 0;

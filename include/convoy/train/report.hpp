@@ -1,5 +1,4 @@
-// Reports: what Trainer passes to callbacks and returns from fit, evaluate and predict. The same on every
-// rank.
+// Reports: what Trainer passes to callbacks and returns from fit, evaluate and predict.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +17,13 @@
 
 namespace convoy::train {
 
-/// Report of one optimizer step over all ranks.
+/// Report of one optimizer step over all ranks. Losses and accuracies are the same on every rank; times are
+/// this rank's. With asynchronous or stale servers, workers do not wait for each other, so `loss`, `accuracy`
+/// and `labels` are this worker's own.
 struct StepReport {
-  std::int64_t step = 0;  ///< counting from 0 over the whole fit
-  int epoch = 0;
+  std::int64_t step = 0;  ///< from 0 over the whole fit, resumed steps included; in a loop of the user's own,
+                          ///< over the trainer's steps
+  int epoch = 0;          ///< from 0; in a loop of the user's own this field and the next two are 0
   std::int64_t step_in_epoch = 0, steps_per_epoch = 0;
   std::int64_t rows = 0;  ///< of all ranks
   double loss = 0;        ///< mean over these rows
@@ -29,7 +31,7 @@ struct StepReport {
   /// no label counts, for example if the model has no cross-entropy.
   std::optional<double> accuracy = {};
   std::int64_t labels = 0;  ///< counted labels there, over all ranks
-  float lr = 0;
+  float lr = 0;             ///< the rate of the step after the schedule, before the factors of groups
   /// The norm of the whole gradient before clipping. None if nothing needs it (see optim::Guard::measure), or
   /// if only servers compute it.
   std::optional<double> gradient_norm = {};
@@ -37,7 +39,8 @@ struct StepReport {
   double backward_seconds = 0;      ///< of this rank, in the micro-step that overlaps with the exchange
   double update_seconds = 0;        ///< of this rank, in the optimizer
   double exposed_comm_seconds = 0;  ///< in the exchange without computation, waiting included
-  double samples_per_sec = 0;  ///< of all ranks, cumulative since the start of the fit, evaluation excluded
+  double samples_per_sec = 0;  ///< of all ranks, cumulative since the start of the fit, evaluation excluded;
+                               ///< 0 in a loop of the user's own
 };
 
 /// The value of one of the model's metrics.
@@ -51,13 +54,13 @@ constexpr std::optional<double> accuracy_of(double correct, double labels) {
   return labels > 0 ? std::optional(correct / labels) : std::nullopt;
 }
 
-/// Means over a data set.
+/// Means over a data set; the same on every rank but for `seconds`.
 struct Evaluation {
   double loss = 0;
   std::optional<double> accuracy = {};  ///< as in StepReport
   std::vector<MetricValue> metrics;     ///< in the order of the plan
-  std::int64_t rows = 0;
-  double seconds = 0;
+  std::int64_t rows = 0;                ///< samples of the set
+  double seconds = 0;                   ///< of this rank
 
   /// Throws ConfigError for a metric that the model does not have.
   double metric(std::string_view name) const {
@@ -67,25 +70,34 @@ struct Evaluation {
   }
 };
 
+/// Report of one epoch over all workers.
 struct EpochReport {
-  int epoch = 0;
+  int epoch = 0;                        ///< from 0
   double loss = 0;                      ///< mean over the epoch's rows, during training
   std::optional<double> accuracy = {};  ///< as in StepReport, over the epoch's labels
-  double seconds = 0;                   ///< of training
+  double seconds = 0;                   ///< of training, on this rank; from where a resumed fit continues
   Evaluation test;                      ///< rows == 0 without a validation set
 };
 
-enum class StopReason : unsigned char { finished, steps_reached, early_stop, callback };
+/// Why a fit ended.
+enum class StopReason : unsigned char {
+  finished,       ///< FitOptions::epochs are done
+  steps_reached,  ///< FitOptions::steps are done
+  early_stop,     ///< FitOptions::early_stop
+  callback,       ///< a callback of any rank returned Control::stop
+};
 
+/// Report of a fit: of the steps that this call of `fit` made, not of those before a resume.
 struct FitReport {
-  std::vector<EpochReport> epochs;
-  std::vector<double> step_seconds;
-  std::int64_t steps = 0, samples = 0;
-  double loss = 0;                ///< of the last step
-  double samples_per_sec = 0;     ///< of all ranks; excludes the first 20 steps if there are more than 40
-  bool warm_up_left_out = false;  ///< whether these steps were excluded
-  double backward_ms = 0;         ///< median over the steps
-  double exposed_comm_ms = 0;     ///< median over the steps
+  std::vector<EpochReport> epochs;   ///< one for each epoch of this fit; the last may have stopped early
+  std::vector<double> step_seconds;  ///< of this rank, one for each step
+  std::int64_t steps = 0;            ///< optimizer steps
+  std::int64_t samples = 0;          ///< rows of all ranks in these steps
+  double loss = 0;                   ///< of the last step
+  double samples_per_sec = 0;        ///< of all ranks; excludes the first 20 steps if there are more than 40
+  bool warm_up_left_out = false;     ///< whether these steps were excluded
+  double backward_ms = 0;            ///< of this rank, median over the steps
+  double exposed_comm_ms = 0;        ///< of this rank, median over the steps
   StopReason stopped = StopReason::finished;
 };
 
@@ -104,8 +116,8 @@ enum class Control : bool { go_on, stop };
 /// accuracy reaches `target_accuracy`, which needs a model that classifies. Both refer to the validation set
 /// of `fit`.
 struct EarlyStop {
-  int patience = 0;  ///< epochs; 0: never
-  double min_delta = 0;
+  int patience = 0;      ///< epochs; 0: never
+  double min_delta = 0;  ///< the least decrease of the loss that counts; needs a patience above 0
   std::optional<double> target_accuracy = {};  ///< from 0 to 1
 };
 

@@ -20,9 +20,9 @@ class Host;
 /// Data-parallel training of `Model` with the optimizer `Rule`. Every rank constructs a Trainer and calls the
 /// same members.
 ///
-/// The constructor compares what ranks must agree on (throws CommError, which names the rank and the field
-/// that differ) and gives all ranks the initial parameters of rank 0. The arguments after the configuration
-/// construct the Comm.
+/// The constructor compares what ranks must agree on. If ranks differ, every rank throws a ConfigError that
+/// names the rank and the field. The constructor then gives all ranks the initial parameters of rank 0. The
+/// arguments after the configuration construct the Comm.
 template <class Model, class Rule, class Comm, class Exec = exec::Host<f32>,
           bool = train::composes<Model, Rule, Comm, Exec>()>
 class Trainer : public train::PlanTrainer<Rule, Comm, Exec> {

@@ -141,6 +141,7 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   /// Returns when all ranks have called it.
   void barrier();
 
+  /// Calls `chore` while this rank waits for others. A rank that serves answers requests in it.
   void while_waiting(Engine::Chore chore) { engine_->while_waiting(chore); }
   void poll() { engine_->poll(); }
 

@@ -55,6 +55,8 @@ bool launched();
 /// ConfigError if MPI was already started.
 class Session {
  public:
+  /// `limit`: how long MPI_Init, MPI_Finalize and local_size() may take. MPI's calls cannot be interrupted:
+  /// past the limit the process prints the name of the call and exits with code 86.
   Session(int& argc, char**& argv, Seconds limit = Seconds(60));
   ~Session();
   Session(const Session&) = delete;

@@ -9,9 +9,10 @@
 namespace convoy::graph {
 
 struct BatchNormOptions {
-  float epsilon = 1e-5f;
-  float momentum = 0.1f;
-  bool frozen = false;
+  float epsilon = 1e-5f;  ///< added to the variance
+  float momentum = 0.1f;  ///< weight of the new batch in the running statistics, as PyTorch's; the running
+                          ///< variance is unbiased, as PyTorch's
+  bool frozen = false;    ///< weight and bias keep their values; the running statistics do not
   std::string_view name = {};
 };
 

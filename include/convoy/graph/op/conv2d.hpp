@@ -14,14 +14,14 @@ namespace convoy::graph {
 inline constexpr int same = -1;
 
 struct Conv2dOptions {
-  int channels = 0;  ///< of the output
-  int kernel = 3;
-  int stride = 1;
-  int padding = same;
-  int groups = 1;    ///< of channels; a group of output channels reads only its own group of input channels
-  int dilation = 1;  ///< distance between adjacent taps
-  bool bias = false;
-  bool frozen = false;
+  int channels = 0;    ///< of the output
+  int kernel = 3;      ///< height and width, in taps
+  int stride = 1;      ///< pixels between two windows
+  int padding = same;  ///< zeros on every side, in pixels
+  int groups = 1;      ///< of channels; a group of output channels reads only its own group of input channels
+  int dilation = 1;    ///< distance between adjacent taps, in pixels
+  bool bias = false;   ///< adds a number to each output channel; PyTorch's default is true
+  bool frozen = false;  ///< the parameters keep their values
   std::string_view name = {};
 };
 

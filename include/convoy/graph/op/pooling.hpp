@@ -10,9 +10,9 @@
 namespace convoy::graph {
 
 struct PoolOptions {
-  int kernel = 2;
-  int stride = 0;  ///< 0: equal to `kernel`
-  int padding = 0;
+  int kernel = 2;   ///< height and width of a window, in pixels
+  int stride = 0;   ///< pixels between two windows; 0: equal to `kernel`
+  int padding = 0;  ///< on every side, in pixels; at most half the kernel
   std::string_view name = {};
 };
 

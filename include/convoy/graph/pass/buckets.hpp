@@ -11,11 +11,12 @@
 
 namespace convoy::graph {
 
-/// Sizes in bytes of f32 gradients. A model may declare its own: `static constexpr BucketOptions buckets =
-/// {...};`.
+/// Target sizes in bytes of f32 gradients, both positive; {1, 1} gives a bucket for each tensor. A model may
+/// declare its own: `static constexpr BucketOptions buckets = {...};`.
 struct BucketOptions {
-  std::int64_t first = 1 << 20;
-  std::int64_t others = 25 << 20;
+  std::int64_t first = 1 << 20;    ///< of the first bucket, and the least of the others
+  std::int64_t others = 25 << 20;  ///< of the others, or a quarter of all gradients if that is less; toward
+                                   ///< the end half of the rest
 
   static constexpr void fields(auto& self, auto&& field) {
     field("first", self.first);
