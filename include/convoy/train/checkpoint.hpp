@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include <convoy/comm/engine/kernel.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/io/safetensors.hpp>
@@ -168,11 +167,8 @@ class Checkpoints final : public Keeper {
   /// Throws ConfigError for invalid options, or if ranks differ in `every` or `resume`.
   Checkpoints(Trainer& trainer, CheckpointOptions options)
       : trainer_(trainer), folder_(std::move(options), trainer.rank(), trainer.world()) {
-    const auto every = static_cast<double>(folder_.options().every),
-               resumes = folder_.options().resume ? 1.0 : 0.0;
-    double most[] = {every, -every, resumes, -resumes};
-    trainer.comm().all_reduce_with_servers(most, 4, comm::reduction<double>(comm::max));
-    if (most[0] != every || most[1] != -every || most[2] != resumes || most[3] != -resumes)
+    const auto every = static_cast<std::uint64_t>(folder_.options().every);
+    if (!all_equal(trainer.comm(), {every, folder_.options().resume}))
       fail<ConfigError>(
           "checkpoint: the options every (steps between checkpoints) and resume must be the same on all "
           "ranks, but ranks differ in one of them");

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -36,6 +37,24 @@ std::int64_t common_number(Comm& comm, std::int64_t number) {
   auto most = static_cast<double>(number);
   comm.all_reduce_with_servers(&most, 1, comm::reduction<double>(comm::max));
   return static_cast<std::int64_t>(most);
+}
+
+/// Whether all ranks, including servers, pass the same numbers. All ranks must call it together, with equally
+/// many numbers.
+template <class Comm>
+bool all_equal(Comm& comm, std::initializer_list<std::uint64_t> numbers) {
+  // Each 32-bit half is exact as a double. All ranks have the same half if its maximum is also its minimum.
+  std::vector<double> most;
+  for (const std::uint64_t number : numbers)
+    for (const std::uint64_t half : {number >> 32, number & 0xffffffffu}) {
+      most.push_back(static_cast<double>(half));
+      most.push_back(-static_cast<double>(half));
+    }
+  comm.all_reduce_with_servers(most.data(), static_cast<std::int64_t>(most.size()),
+                               comm::reduction<double>(comm::max));
+  for (std::size_t i = 0; i < most.size(); i += 2)
+    if (most[i] != -most[i + 1]) return false;
+  return true;
 }
 
 /// Throws ConfigError on every worker if a worker's data set has another size than rank 0's, because their

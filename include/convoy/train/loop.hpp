@@ -184,12 +184,12 @@ StepReport Loop<Replica>::report_of_step(const Stopwatch& watch) {
 template <class Replica>
 FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& options) {
   options.check(plan_);
-  const int keeps = options.keeper != nullptr ? 1 : 0;
-  if (common_number(replica_.comm(), keeps) != 1 - common_number(replica_.comm(), 1 - keeps))
+  const bool keeps = options.keeper != nullptr;
+  if (!all_equal(replica_.comm(), {keeps}))
     fail<ConfigError>(
         "fit: some ranks have a FitOptions::keeper and others do not; give one to all ranks or to none");
   FitPosition at;
-  if (keeps == 1) {
+  if (keeps) {
     at = options.keeper->resume();
     go_on_with_schedule(set, at);
   }

@@ -16,6 +16,7 @@
 #include <convoy/exec/initialize.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/train/arenas.hpp>
+#include <convoy/train/gather.hpp>
 #include <convoy/train/matrices.hpp>
 #include <convoy/train/processors.hpp>
 #include <convoy/train/replica.hpp>
@@ -134,12 +135,7 @@ template <class Rule, class Comm, class Exec>
 [[gnu::cold]] void Replica<Rule, Comm, Exec>::build_exec() {
   exec_.emplace(plan_, most_rows_, config_.exec, space_, kernels_);
   if constexpr (requires(typename Exec::Options o) { o.canonical; }) {
-    // Each 32-bit half is exact as a double. The hashes are equal on all ranks if maximum and minimum agree.
-    const auto hash = exec_->layout_fingerprint();
-    const auto high = static_cast<double>(hash >> 32), low = static_cast<double>(hash & 0xffffffffu);
-    double largest[] = {high, low, -high, -low};
-    comm_.all_reduce(std::span<double>(largest), comm::max);
-    if (largest[0] == -largest[2] && largest[1] == -largest[3] && stands_in_matrices()) return;
+    if (all_equal(comm_, {exec_->layout_fingerprint()}) && stands_in_matrices()) return;
     auto options = config_.exec;
     options.canonical = true;
     exec_.emplace(plan_, most_rows_, options, space_, kernels_);
