@@ -40,6 +40,24 @@ inline std::string sizes_of(const Plan& plan) {
 
 template <class Rule, class Comm, class Exec>
 [[gnu::cold]] void Replica<Rule, Comm, Exec>::open() {
+  check_config();
+  buckets_ = make_buckets(plan_, config_.buckets);
+  scales_.resize(plan_.losses.size());
+  pending_.reserve(static_cast<std::size_t>(most_unreported()));
+  choose_threads();
+  take_share();
+  build_exec();
+  if constexpr (requires { state_space_.set_threads(1); }) state_space_.set_threads(exec_->threads());
+  exec::initialize(*exec_, plan_, config_.seed);
+  open_exchange();
+  own(comm_.updates(buckets_));
+  share_initial_values();
+  if (config_.accumulate > 1) sum_ = memory::Array<float, Space>(space_, exec_->gradients().size());
+  start_timeline();
+}
+
+template <class Rule, class Comm, class Exec>
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::check_config() const {
   if (config_.batch < 1) fail<ConfigError>("trainer: the batch must be at least 1, not ", config_.batch);
   if (config_.accumulate < 1)
     fail<ConfigError>("trainer: accumulate must be at least 1, not ", config_.accumulate);
@@ -64,17 +82,19 @@ template <class Rule, class Comm, class Exec>
         "trainer: the workers of the exchange ", comm_.policy(),
         " do not wait for each other, so their batch norms cannot use the rows of all ranks; leave out "
         "sync_batch_norm, or choose another exchange");
-  buckets_ = make_buckets(plan_, config_.buckets);
-  scales_.resize(plan_.losses.size());
-  pending_.reserve(static_cast<std::size_t>(most_unreported()));
-  if (typename Exec::Options{}.threads == 0) {  // the type's default: all ranks call ranks_here, or none
-    const int ranks = ranks_here(comm_);
-    if (config_.exec.threads == 0) config_.exec.threads = threads_of_one(ranks);
-  }
-  take_share();
-  build_exec();
-  if constexpr (requires { state_space_.set_threads(1); }) state_space_.set_threads(exec_->threads());
-  exec::initialize(*exec_, plan_, config_.seed);
+}
+
+template <class Rule, class Comm, class Exec>
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::choose_threads() {
+  // All ranks must call ranks_here, or none. The type's default is the same on all ranks, but
+  // config_.exec.threads may differ.
+  if (typename Exec::Options{}.threads != 0) return;
+  const int ranks = ranks_here(comm_);
+  if (config_.exec.threads == 0) config_.exec.threads = threads_of_one(ranks);
+}
+
+template <class Rule, class Comm, class Exec>
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::open_exchange() {
   std::vector<std::int64_t> panels(plan_.parameter_list.size());
   for (std::size_t p = 0; p < panels.size(); ++p) panels[p] = exec_->panel(static_cast<int>(p));
   tensors_ = matrices(plan_, panels);
@@ -90,11 +110,17 @@ template <class Rule, class Comm, class Exec>
                              .tensors = tensors_,
                              .whole = whole_,
                              .space = &space_});
-  own(comm_.updates(buckets_));
+}
+
+template <class Rule, class Comm, class Exec>
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::share_initial_values() {
   on_host(exec_->parameters(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
   on_host(exec_->statistics(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
   exec_->touched({0, plan_.sizes.parameters});
-  if (config_.accumulate > 1) sum_ = memory::Array<float, Space>(space_, exec_->gradients().size());
+}
+
+template <class Rule, class Comm, class Exec>
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::start_timeline() {
   if (config_.timeline != nullptr) {
     comm_.observe({[](void* timeline, const comm::ExchangeEvent& event) {
                      static_cast<Timeline*>(timeline)->record("bucket", event.bucket, Track::exchange,

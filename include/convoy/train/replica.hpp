@@ -211,6 +211,13 @@ class Replica {
 
   void open();
 
+  /// Throws ConfigError for options that are invalid, or that the optimizer, the exchange and the Exec cannot
+  /// combine.
+  void check_config() const;
+
+  /// Sets the number of the Exec's threads if it is left to the trainer. All ranks must call it together.
+  void choose_threads();
+
   /// Makes this rank update these ranges; other ranks write the rest.
   void own(const std::vector<Range>& ranges);
 
@@ -224,6 +231,15 @@ class Replica {
 
   /// Whether every parameter that the optimizer updates as a matrix is stored as one.
   bool stands_in_matrices() const;
+
+  /// Tells the optimizer which tensors are matrices, and opens the Comm on the Exec's arenas.
+  void open_exchange();
+
+  /// Gives all workers rank 0's parameters and running statistics.
+  void share_initial_values();
+
+  /// Starts the timeline, if any, at the same moment on all workers.
+  void start_timeline();
 
   comm::Fingerprint fingerprint() const;
 
