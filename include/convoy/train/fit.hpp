@@ -69,7 +69,8 @@ struct FitRun {
   std::int64_t begun = 0;       ///< steps begun, including those made before resuming
   bool stop_asked = false;
 
-  void reserve(std::size_t steps);
+  /// Sets the position of the fit, which may be one at which the fit has nothing left to do.
+  void go_on_from(const FitPosition& position);
   /// The number of micro-steps in a step of an epoch; the last step may have fewer.
   std::int64_t micros_of(std::int64_t step) const;
   /// Goes on to the next step.
@@ -107,9 +108,20 @@ CONVOY_FUNCTION void FitOptions::check(const Plan& plan) const {
     fail<ConfigError>("fit: the target accuracy must be from 0 to 1, not ", *target);
 }
 
-CONVOY_FUNCTION void FitRun::reserve(std::size_t steps) {
-  fit.step_seconds.reserve(steps);
-  times.reserve(steps);
+CONVOY_FUNCTION void FitRun::go_on_from(const FitPosition& position) {
+  at = position;
+  next_step = step_of_row(batches, accumulate, at.next_row);
+  begun = resumed_at = at.steps = at.epoch * steps_per_epoch + next_step;
+  const std::int64_t all_steps = steps_per_epoch * options.epochs;
+  const std::int64_t last_step = options.steps > 0 ? std::min(options.steps, all_steps) : all_steps;
+  // `epochs` may be a limit that is never reached.
+  const auto expected = std::min<std::size_t>(static_cast<std::size_t>(last_step), 1 << 20);
+  fit.step_seconds.reserve(expected);
+  times.reserve(expected);
+  if (options.steps > 0 && begun >= options.steps)
+    fit.stopped = StopReason::steps_reached;
+  else if (patience.ends(at))
+    fit.stopped = StopReason::early_stop;
 }
 
 CONVOY_FUNCTION std::int64_t FitRun::micros_of(std::int64_t step) const {

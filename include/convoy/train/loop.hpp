@@ -201,30 +201,25 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   replica_.abandon();
   expect_same_rows(replica_.comm(), set.size(), "training set");
   expect_same_rows(replica_.comm(), options.validate ? options.validate.size() : 0, "validation set");
-  // The counts of the next step are known before it begins if its batches are.
-  const bool by_value = exec::counts_by_value(plan_);
-  const int accumulate = replica_.config().accumulate;
   const data::BatchPlan batches(set.size(), replica_.config().batch, shard_to_train_on());
   expect_rows_everywhere(batches);
+  // The counts of the next step are known before it begins if its batches are.
+  const bool by_value = exec::counts_by_value(plan_);
   const auto feed = make_feed(set, options, batches, by_value);
   const auto validation = evaluator_.feed_for(options);
   const memory::AllDone done(replica_.space());
   replica_.serve();  // after all that may refuse the fit, so that another one can be made
-  const std::int64_t steps_per_epoch = (batches.steps() + accumulate - 1) / accumulate;
-  FitRun run{options,    *feed,           validation.get(), batches,
-             accumulate, steps_per_epoch, by_value,         Patience(options.early_stop)};
-  run.counts.resize(plan_.losses.size());
-  run.at = at;
-  run.next_step = step_of_row(batches, accumulate, at.next_row);
-  run.begun = run.resumed_at = run.at.steps = at.epoch * steps_per_epoch + run.next_step;
-  const std::int64_t all_steps = steps_per_epoch * options.epochs;
-  const auto expected =
-      static_cast<std::size_t>(options.steps > 0 ? std::min(options.steps, all_steps) : all_steps);
-  run.reserve(std::min<std::size_t>(expected, 1 << 20));  // `epochs` may be a limit that is never reached
-  if (options.steps > 0 && run.begun >= options.steps)
-    run.fit.stopped = StopReason::steps_reached;
-  else if (run.patience.ends(at))
-    run.fit.stopped = StopReason::early_stop;
+  const int accumulate = replica_.config().accumulate;
+  FitRun run{.options = options,
+             .feed = *feed,
+             .validation = validation.get(),
+             .batches = batches,
+             .accumulate = accumulate,
+             .steps_per_epoch = (batches.steps() + accumulate - 1) / accumulate,
+             .counts_by_value = by_value,
+             .patience = Patience(options.early_stop),
+             .counts = std::vector<double>(plan_.losses.size())};
+  run.go_on_from(at);
   for (auto epoch = static_cast<int>(at.epoch);
        epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
     end_epoch(run, train_epoch(run, epoch));
