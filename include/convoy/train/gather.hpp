@@ -1,6 +1,7 @@
 // Gather: gives all ranks, including servers, values that only some ranks have, and checks that ranks agree.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -28,6 +29,18 @@ void all_gather(Comm& comm, std::vector<T>& values) {
   comm.all_reduce_with_servers(bits.data(), static_cast<std::int64_t>(bits.size()),
                                comm::reduction<i32>(comm::sum));
   std::memcpy(values.data(), bits.data(), bytes);
+}
+
+/// The value that rank 0 passes. All ranks, including servers, must call it together.
+template <class Comm, class T>
+T broadcast_with_servers(Comm& comm, T value) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(i32) == 0);
+  // Zeros on the other ranks, so that the sum has rank 0's bits.
+  std::array<i32, sizeof(T) / sizeof(i32)> bits{};
+  if (comm.rank() == 0) std::memcpy(bits.data(), &value, sizeof value);
+  comm.all_reduce_with_servers(bits.data(), bits.size(), comm::reduction<i32>(comm::sum));
+  std::memcpy(&value, bits.data(), sizeof value);
+  return value;
 }
 
 /// The number, at least 0, that some ranks pass (all the same); the others pass -1. All ranks must call it

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +10,6 @@
 #include <optional>
 #include <ostream>
 #include <span>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -352,17 +350,15 @@ template <class Replica>
 bool Loop<Replica>::recess(bool goes_on, FitPosition& at) {
   replica_.dismiss();
   if (!replica_.comm().has_servers()) return goes_on;
-  std::vector<std::int64_t> told{goes_on ? 1 : 0, replica_.steps_done()};
-  FitPosition::fields(
-      at, [&](std::string_view, const auto& member) { told.push_back(std::bit_cast<std::int64_t>(member)); });
-  if (replica_.rank() != 0) std::fill(told.begin(), told.end(), 0);
-  all_gather(replica_.comm(), told);
-  replica_.set_steps_done(told[1]);
-  std::size_t next = 2;
-  FitPosition::fields(at, [&](std::string_view, auto& member) {
-    member = std::bit_cast<std::remove_reference_t<decltype(member)>>(told[next++]);
-  });
-  return told[0] != 0;
+  struct State {
+    bool goes_on;
+    std::int64_t steps_done;
+    FitPosition at;
+  };
+  const auto state = broadcast_with_servers(replica_.comm(), State{goes_on, replica_.steps_done(), at});
+  replica_.set_steps_done(state.steps_done);
+  at = state.at;
+  return state.goes_on;
 }
 
 template <class Replica>
