@@ -97,6 +97,27 @@ void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, s
   exec.reorder(p, live, in_slot, true);
 }
 
+/// The part of an optimizer's slot that is stored for one range of elements.
+struct SlotPart {
+  std::string slot;
+  Range range;
+  float* state;
+};
+
+/// Calls `copy(state, host, bytes)` for the parts of a slot within the range of `elements`, whose values in
+/// host memory are `values`.
+inline void for_each_part(std::span<const SlotPart> parts, std::string_view slot, Range elements,
+                          std::span<float> values, Call<void(float*, float*, std::size_t)> copy) {
+  for (const SlotPart& part : parts) {
+    if (part.slot != slot) continue;
+    const std::int64_t begin = std::max(part.range.begin, elements.begin),
+                       end = std::min(part.range.end, elements.end);
+    if (begin < end)
+      copy(part.state + (begin - part.range.begin), values.data() + (begin - elements.begin),
+           static_cast<std::size_t>(end - begin) * sizeof(float));
+  }
+}
+
 /// Passes the exchange's state to a visitor. State of one rank has names that begin with
 /// `ranks.<rank>.exchange.`.
 template <class Comm, class Exec>
@@ -179,6 +200,59 @@ void visit_weights(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor
   });
 }
 
+/// Visits the optimizer's state as `optimizer.<slot>.<name>`. It is stored in the order of the parameters, in
+/// the ranges that this rank updates.
+template <class Rule, class Comm, class Exec>
+void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
+  const Plan& plan = replica.plan();
+  auto& space = replica.space();
+  std::vector<SlotPart> parts;
+  replica.optimizer().visit_state([&](std::string_view slot, Range range, float* state, std::int64_t) {
+    parts.push_back({std::string(slot), range, state});
+  });
+  const auto read = [&](float* state, float* host, std::size_t bytes) { space.read(host, state, bytes); };
+  const auto write = [&](float* state, float* host, std::size_t bytes) { space.write(state, host, bytes); };
+  std::vector<float> in_slot, dead;
+  for (int s = 0; s < replica.optimizer().optimizer().facts().slots; ++s) {
+    const std::string slot = replica.optimizer().optimizer().slot_name(s);
+    for (const int p : plan.exchange_order) {
+      const Range whole = plan.slot(p).live, dead_taps = plan.slot(p).dead;
+      in_slot.assign(static_cast<std::size_t>(whole.size()), 0.0f);
+      dead.assign(static_cast<std::size_t>(dead_taps.size()), 0.0f);
+      for_each_part(parts, slot, whole, in_slot, read);
+      // Dead taps have state if they decay. Every worker has it, because each decays all dead taps.
+      for_each_part(parts, slot, dead_taps, dead, read);
+      gather_shards(replica, whole, in_slot);
+      const graph::Parameter& parameter = plan.parameter(p);
+      visit_slot(replica.exec(), plan, p, std::span<float>(in_slot), std::span<float>(dead), how,
+                 [&](std::span<float> canonical) {
+                   visitor.tensor(concat("optimizer.", slot, ".", parameter.name), parameter.shape,
+                                  canonical);
+                 });
+      if (how == Visit::read) continue;
+      for_each_part(parts, slot, whole, in_slot, write);
+      for_each_part(parts, slot, dead_taps, dead, write);
+    }
+  }
+}
+
+/// Visits the counters `steps`, `schedule_lead` and `skipped` of a replica.
+template <class Rule, class Comm, class Exec>
+void visit_counters(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
+  std::int64_t steps = replica.steps_done();
+  // A rank that updates nothing has decided nothing.
+  const bool updates = !replica.comm().updates(replica.buckets()).empty();
+  std::int64_t skipped = common_number(replica.comm(), updates ? replica.optimizer().skipped() : -1);
+  std::int64_t lead = replica.schedule_lead();
+  visitor.counter("steps", steps);
+  visitor.counter("schedule_lead", lead);
+  visitor.counter("skipped", skipped);
+  if (how == Visit::read) return;
+  replica.set_steps_done(steps);
+  replica.set_schedule_lead(lead);
+  replica.optimizer().set_skipped(skipped);
+}
+
 /// Visits all state of a replica: its weights, `optimizer.<slot>.<name>`, `steps`, `skipped`, and
 /// `exchange.<what>`, the exchange's state common to all ranks. All ranks, including servers, must call it
 /// together and see the same values; sharded state is gathered tensor by tensor. Only the rank itself sees
@@ -189,79 +263,19 @@ void visit_weights(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor
 /// the same on all. Throws ConfigError while servers that are separate ranks serve.
 template <class Rule, class Comm, class Exec>
 void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
-  const Plan& plan = replica.plan();
   Exec& exec = replica.exec();
   visit_weights(replica, visitor, how);
   if (replica.workers() > 1)
     replica.on_host(exec.statistics(), [&](std::span<float> own) {
-      visit_statistics(plan, concat("ranks.", replica.rank(), ".statistics."), own, visitor);
+      visit_statistics(replica.plan(), concat("ranks.", replica.rank(), ".statistics."), own, visitor);
     });
-
-  // The optimizer's state is in the order of the parameters, in the ranges that this rank updates.
-  struct Piece {
-    std::string slot;
-    Range range;
-    float* state;
-  };
-  std::vector<float> in_slot, dead;
-  std::vector<Piece> pieces;
-  std::vector<std::string> slots;
-  replica.optimizer().visit_state([&](std::string_view slot, Range range, float* state, std::int64_t) {
-    pieces.push_back({std::string(slot), range, state});
-  });
-  for (int s = 0; s < replica.optimizer().optimizer().facts().slots; ++s)
-    slots.push_back(replica.optimizer().optimizer().slot_name(s));
-  auto& space = replica.space();
-  for (const std::string& slot : slots)
-    for (const int p : plan.exchange_order) {
-      const Range whole = plan.slot(p).live, dead_taps = plan.slot(p).dead;
-      in_slot.assign(static_cast<std::size_t>(whole.size()), 0.0f);
-      dead.assign(static_cast<std::size_t>(dead_taps.size()), 0.0f);
-      const auto for_each_part_of = [&](Range elements, std::vector<float>& values, auto&& copy) {
-        for (const Piece& piece : pieces) {
-          if (piece.slot != slot) continue;
-          const std::int64_t begin = std::max(piece.range.begin, elements.begin),
-                             end = std::min(piece.range.end, elements.end);
-          if (begin < end)
-            copy(piece.state + (begin - piece.range.begin), values.data() + (begin - elements.begin),
-                 static_cast<std::size_t>(end - begin) * sizeof(float));
-        }
-      };
-      const auto for_each_part = [&](auto&& copy) {
-        for_each_part_of(whole, in_slot, copy);
-        for_each_part_of(dead_taps, dead, copy);
-      };
-      for_each_part([&](float* state, float* host, std::size_t bytes) { space.read(host, state, bytes); });
-      gather_shards(replica, whole, in_slot);
-      // Dead taps have state if they decay. Every worker has it, because each decays all dead taps.
-      const graph::Parameter& parameter = plan.parameter(p);
-      visit_slot(exec, plan, p, std::span<float>(in_slot), std::span<float>(dead), how,
-                 [&](std::span<float> canonical) {
-                   visitor.tensor(concat("optimizer.", slot, ".", parameter.name), parameter.shape,
-                                  canonical);
-                 });
-      if (how == Visit::read) continue;
-      for_each_part([&](float* state, float* host, std::size_t bytes) { space.write(state, host, bytes); });
-    }
-
-  std::int64_t steps = replica.steps_done();
-  // A rank that updates nothing has decided nothing.
-  const bool updates = !replica.comm().updates(replica.buckets()).empty();
-  std::int64_t skipped = common_number(replica.comm(), updates ? replica.optimizer().skipped() : -1);
-  std::int64_t lead = replica.schedule_lead();
-  visitor.counter("steps", steps);
-  visitor.counter("schedule_lead", lead);
-  visitor.counter("skipped", skipped);
-  if (how == Visit::write) {
-    replica.set_steps_done(steps);
-    replica.set_schedule_lead(lead);
-    replica.optimizer().set_skipped(skipped);
-  }
+  visit_optimizer(replica, visitor, how);
+  visit_counters(replica, visitor, how);
   if constexpr (Exec::may_overflow)
     exec.visit_state([&](std::string_view name, std::int64_t& number) {
       visitor.counter(concat("ranks.", replica.rank(), ".exec.", name), number);
     });
-  ExchangeState exchange(replica.comm(), exec, plan, visitor, how);
+  ExchangeState exchange(replica.comm(), exec, replica.plan(), visitor, how);
   replica.comm().visit_state(exchange);
 }
 
