@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -33,14 +34,12 @@ void all_gather(Comm& comm, std::vector<T>& values) {
 
 /// The value that rank 0 passes. All ranks, including servers, must call it together.
 template <class Comm, class T>
-T broadcast_with_servers(Comm& comm, T value) {
+T broadcast_with_servers(Comm& comm, const T& value) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(i32) == 0);
-  // Zeros on the other ranks, so that the sum has rank 0's bits.
-  std::array<i32, sizeof(T) / sizeof(i32)> bits{};
-  if (comm.rank() == 0) std::memcpy(bits.data(), &value, sizeof value);
+  auto bits = std::bit_cast<std::array<i32, sizeof(T) / sizeof(i32)>>(value);
+  if (comm.rank() != 0) bits.fill(0);  // so that the sum has rank 0's bits
   comm.all_reduce_with_servers(bits.data(), bits.size(), comm::reduction<i32>(comm::sum));
-  std::memcpy(&value, bits.data(), sizeof value);
-  return value;
+  return std::bit_cast<T>(bits);
 }
 
 /// The number, at least 0, that some ranks pass (all the same); the others pass -1. All ranks must call it
