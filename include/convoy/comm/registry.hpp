@@ -397,7 +397,7 @@ CONVOY_FUNCTION void no_such(std::string_view policy, std::string_view transport
 #endif
 
 /// The registry's policies that one transport has.
-struct Shelf {
+struct TransportPolicies {
   std::array<bool, policies.size()> offered{};
   /// Factory for policies that need the unwrapped transport; null for all others.
   std::array<Any (*)(const transport::Any& where, const Options& options), policies.size()> own{};
@@ -410,13 +410,13 @@ constexpr auto own_maker() -> Any (*)(const transport::Any&, const Options&) {
   return nullptr;
 }
 template <class T, class... Line>
-constexpr Shelf shelf_of(registry::PolicyList<Line...> list) {
+constexpr TransportPolicies policies_of(registry::PolicyList<Line...> list) {
   return {offered_by<T>(list), {own_maker<T, Line>()...}};
 }
 
 template <class... Line>
 Any make(registry::PolicyList<Line...> list, std::string_view policy, const transport::Any& where,
-         const Shelf& shelf, const Options& options, const Choice& choice);
+         const TransportPolicies& available, const Options& options, const Choice& choice);
 
 }  // namespace detail
 
@@ -438,7 +438,7 @@ Any make(std::string_view policy, const T& where, const Options& options = {}, c
   constexpr registry::Policies list;
   const transport::Any any(where);
   detail::agree_on(policy, any, options, choice);
-  return detail::make(list, policy, any, detail::shelf_of<T>(list), options, choice);
+  return detail::make(list, policy, any, detail::policies_of<T>(list), options, choice);
 }
 
 #if CONVOY_DEFINITIONS
@@ -446,14 +446,14 @@ namespace detail {
 
 template <class... Line>
 std::optional<Any> make_listed(registry::PolicyList<Line...>, std::string_view policy,
-                               const transport::Any& where, const Shelf& shelf, const Options& options,
-                               const Choice& choice) {
+                               const transport::Any& where, const TransportPolicies& available,
+                               const Options& options, const Choice& choice) {
   std::optional<Any> any;
   std::size_t i = 0;
   const auto is = [&]<class One>(std::type_identity<One>) {
-    if (policy == One::entry.name && shelf.offered[i]) {
+    if (policy == One::entry.name && available.offered[i]) {
       if constexpr (std::is_base_of_v<registry::Offered<One>, One>)
-        any.emplace(shelf.own[i](where, options));
+        any.emplace(available.own[i](where, options));
       else
         any.emplace(One::make(where, options, choice));
     }
@@ -465,19 +465,19 @@ std::optional<Any> make_listed(registry::PolicyList<Line...>, std::string_view p
 
 template <class... Line>
 Any make(registry::PolicyList<Line...> list, std::string_view policy, const transport::Any& where,
-         const Shelf& shelf, const Options& options, const Choice& choice) {
+         const TransportPolicies& available, const Options& options, const Choice& choice) {
   if (weighs(choice))
-    return Weighted<Any>({choice.weights}, make(list, policy, where, shelf, options, unweighted(choice)));
+    return Weighted<Any>({choice.weights}, make(list, policy, where, available, options, unweighted(choice)));
   if (choice.background) {
     Choice plain = choice;
     plain.background = false;
     refuse_one_thread(where);
-    return Background<Any>(make(list, policy, where, shelf, options, plain));
+    return Background<Any>(make(list, policy, where, available, options, plain));
   }
   for (const Entry& entry : policies)
     if (entry.name == policy) refuse_unused(policies, entry, options, choice);
-  std::optional<Any> any = make_listed(list, policy, where, shelf, options, choice);
-  if (!any) no_such(policy, where.name(), shelf.offered);
+  std::optional<Any> any = make_listed(list, policy, where, available, options, choice);
+  if (!any) no_such(policy, where.name(), available.offered);
   return std::move(*any);
 }
 
@@ -485,8 +485,8 @@ Any make(registry::PolicyList<Line...> list, std::string_view policy, const tran
 #endif
 
 namespace detail {
-CONVOY_INSTANTIATE(Any make(registry::Policies, std::string_view, const transport::Any&, const Shelf&,
-                            const Options&, const Choice&));
+CONVOY_INSTANTIATE(Any make(registry::Policies, std::string_view, const transport::Any&,
+                            const TransportPolicies&, const Options&, const Choice&));
 }  // namespace detail
 
 }  // namespace convoy::comm

@@ -36,8 +36,8 @@ class Watchdog {
     Guard* previous;
   };
 
-  class Kennel;
-  static Kennel& kennel();
+  class Thread;
+  static Thread& thread();
 
   Guard guard_;
 };
@@ -45,10 +45,10 @@ class Watchdog {
 #if CONVOY_DEFINITIONS
 // One thread per process, started with the first guard. It checks the guards four times a second, so that
 // arming one costs a lock and no system call.
-class Watchdog::Kennel {
+class Watchdog::Thread {
  public:
-  Kennel() : thread_([this] { watch(); }) {}
-  ~Kennel() {
+  Thread() : thread_([this] { watch(); }) {}
+  ~Thread() {
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
@@ -87,16 +87,16 @@ class Watchdog::Kennel {
   std::thread thread_;  // last, because the thread uses the other members
 };
 
-CONVOY_FUNCTION Watchdog::Kennel& Watchdog::kennel() {
-  static Kennel one;
+CONVOY_FUNCTION Watchdog::Thread& Watchdog::thread() {
+  static Thread one;
   return one;
 }
 
 CONVOY_FUNCTION Watchdog::Watchdog(const char* call, int rank, Seconds limit)
     : guard_{call, rank, Deadline(limit), nullptr, nullptr} {
-  kennel().add(guard_);
+  thread().add(guard_);
 }
-CONVOY_FUNCTION Watchdog::~Watchdog() { kennel().remove(guard_); }
+CONVOY_FUNCTION Watchdog::~Watchdog() { thread().remove(guard_); }
 #endif
 
 }  // namespace convoy::comm

@@ -22,7 +22,7 @@ namespace convoy::train {
 /// Gives all ranks the values of which each rank has a part. Each value is present on one rank, and all its
 /// bits are zero on the others: a sum as integers preserves the bits. All ranks must call it together.
 template <class Comm, class T>
-void all_gather(Comm& comm, std::vector<T>& values) {
+void merge_disjoint(Comm& comm, std::vector<T>& values) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(i32) == 0);
   const std::size_t bytes = values.size() * sizeof(T);
   std::vector<i32> bits(bytes / sizeof(i32));

@@ -65,7 +65,7 @@ class Loop {
   /// Takes `count` reports, among which the time not yet assigned to a report is divided.
   void take_reports(FitRun& run, int epoch, int count);
   /// Takes the reports of all steps under way, which are delayed as results are.
-  void settle(FitRun& run, int epoch);
+  void report_pending_steps(FitRun& run, int epoch);
   /// Keeps the state of the fit at position `at`.
   void keep(const FitRun& run, FitPosition at);
   /// Moves the learning-rate schedule to the steps of the present size that make up a resumed fit so far, if
@@ -73,7 +73,7 @@ class Loop {
   void go_on_with_schedule(const data::DatasetRef& set, const FitPosition& at);
   /// Dismisses the servers. Rank 0 tells all ranks the position of the fit and whether it continues; returns
   /// the latter.
-  bool recess(bool goes_on, FitPosition& at);
+  bool dismiss_servers(bool goes_on, FitPosition& at);
   /// The fit of a server.
   void serve(const FitOptions& options);
   void train_step(FitRun& run, int epoch, std::int64_t step);
@@ -222,7 +222,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
        epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
     end_epoch(run, train_epoch(run, epoch));
   if (options.keeper != nullptr) options.keeper->finish();
-  recess(false, at);
+  dismiss_servers(false, at);
   summarize(run.fit, run.times);
   return std::move(run.fit);
 }
@@ -291,11 +291,11 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
     if (run.fit.stopped == StopReason::finished && run.options.steps > 0 && run.begun >= run.options.steps)
       run.fit.stopped = StopReason::steps_reached;
     if (run.options.keeper != nullptr && run.options.keeper->due(run.begun, false)) {
-      settle(run, epoch);
+      report_pending_steps(run, epoch);
       keep(run, run.at);
     }
   }
-  settle(run, epoch);
+  report_pending_steps(run, epoch);
   // A fit that stops within an epoch resumes from here: evaluation would change the running statistics.
   if (run.options.keeper != nullptr && run.next_step < run.steps_per_epoch) keep(run, run.at);
   EpochReport of_epoch;
@@ -333,7 +333,7 @@ void Loop<Replica>::take_reports(FitRun& run, int epoch, int count) {
 }
 
 template <class Replica>
-void Loop<Replica>::settle(FitRun& run, int epoch) {
+void Loop<Replica>::report_pending_steps(FitRun& run, int epoch) {
   run.watch.restart();
   take_reports(run, epoch, replica_.unreported());
   replica_.space().synchronize();  // the loader may now overwrite the batches of these steps
@@ -341,13 +341,13 @@ void Loop<Replica>::settle(FitRun& run, int epoch) {
 
 template <class Replica>
 void Loop<Replica>::keep(const FitRun& run, FitPosition at) {
-  recess(true, at);
+  dismiss_servers(true, at);
   run.options.keeper->keep(at);
   replica_.serve();
 }
 
 template <class Replica>
-bool Loop<Replica>::recess(bool goes_on, FitPosition& at) {
+bool Loop<Replica>::dismiss_servers(bool goes_on, FitPosition& at) {
   replica_.dismiss();
   if (!replica_.comm().has_servers()) return goes_on;
   struct State {
@@ -364,7 +364,7 @@ bool Loop<Replica>::recess(bool goes_on, FitPosition& at) {
 template <class Replica>
 void Loop<Replica>::serve(const FitOptions& options) {
   FitPosition at;
-  for (replica_.serve(); recess(false, at); replica_.serve()) options.keeper->keep(at);
+  for (replica_.serve(); dismiss_servers(false, at); replica_.serve()) options.keeper->keep(at);
   if (options.keeper != nullptr) options.keeper->finish();
 }
 

@@ -67,7 +67,8 @@ void gather_shards(Replica<Rule, Comm, Exec>& replica, Range whole, std::vector<
   for (const Range& range : mine)
     covered += std::max<std::int64_t>(0, std::min(range.end, whole.end) - std::max(range.begin, whole.begin));
   // All ranks must take the same branch: they gather unless every rank holds the whole tensor.
-  if (common_number(replica.comm(), covered == whole.size() ? 0 : 1) > 0) all_gather(replica.comm(), values);
+  if (common_number(replica.comm(), covered == whole.size() ? 0 : 1) > 0)
+    merge_disjoint(replica.comm(), values);
 }
 
 /// Visits, in canonical order, one number per element of parameter `p`, stored in the order of the parameter.

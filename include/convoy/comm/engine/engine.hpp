@@ -116,7 +116,7 @@ class Engine {
   /// released while `all` exchanges them, too.
   void belong_to(Engine& all, const std::vector<int>& names) {
     all_ = &all;
-    jury_ = all.transport();
+    failure_group_ = all.transport();
     port_.names = names;
   }
   /// Gives up because of a failure at another level.
@@ -196,10 +196,10 @@ class Engine {
   Transfer blocking_;
   Observer observer_;
   Chore chore_;
-  Engine* all_ = nullptr;                    // of which this engine is one level
-  transport::Any jury_ = port_.transport;    // the ranks that together find out whom everyone waits for
-  std::optional<Clock::time_point> looked_;  // the last `look`, if nothing has moved since
-  double waited_ = 0, checked_ = 0;          // seconds of such looks; after which peers were checked last
+  Engine* all_ = nullptr;                           // of which this engine is one level
+  transport::Any failure_group_ = port_.transport;  // its ranks find out together whom everyone waits for
+  std::optional<Clock::time_point> looked_;         // the last `look`, if nothing has moved since
+  double waited_ = 0, checked_ = 0;  // seconds of such looks; after which peers were checked last
   bool failed_ = false;
   std::string reason_;
   int culprit_ = -1;  // of the failure; -1: unknown
@@ -331,7 +331,7 @@ CONVOY_FUNCTION void Engine::settle() noexcept {
   for (Transfer& transfer : slots_) pending = pending || (!transfer.idle() && !transfer.quiet(port_));
   if (!pending || failed_) return;
   reason_ = "it was ended with buckets in flight";
-  jury_.accuse(name());
+  failure_group_.accuse(name());
   abandon();
 }
 
@@ -339,7 +339,7 @@ CONVOY_FUNCTION void Engine::surrender(const CommError& error) noexcept {
   if (failed_) return;
   reason_ = error.what();
   culprit_ = error.culprit;
-  jury_.accuse(error.culprit < 0 ? name() : error.culprit);
+  failure_group_.accuse(error.culprit < 0 ? name() : error.culprit);
   abandon();
 }
 
@@ -397,9 +397,9 @@ CONVOY_FUNCTION bool Engine::give_up_if_stuck(bool late, double elapsed, Call<bo
   if (!at.gone.empty() && (progress() || done())) return true;
   CommError::Fields f{name(), -1, "exchange", 0, 0, elapsed};
   if (at.transfer != nullptr) f = at.transfer->describe(port_, at.at, elapsed);
-  const transport::Blame blame = at.gone.empty()
-                                     ? transport::blame_late(jury_, f.peer, options_.deadline)
-                                     : transport::blame_departed(jury_, f.peer, at.gone, options_.deadline);
+  const transport::Blame blame =
+      at.gone.empty() ? transport::blame_late(failure_group_, f.peer, options_.deadline)
+                      : transport::blame_departed(failure_group_, f.peer, at.gone, options_.deadline);
   f.culprit = blame.culprit;
   give_up(CommError(f, blame.reason));
 }

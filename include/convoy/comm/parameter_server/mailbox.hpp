@@ -48,7 +48,7 @@ static_assert(sizeof(LetterHead) == 64);
 /// (`join`) nothing is sent at all.
 class Mailbox {
  public:
-  struct Errand {
+  struct OutgoingLetter {
     LetterKind kind{};
     int part = 0;
     std::int64_t step = 0;
@@ -79,7 +79,7 @@ class Mailbox {
     float* copy = copies_.data();
     for (std::size_t p = 0; copies && p < parts.size(); copy += parts[p++].range.size())
       letters_[p].copy = copy;
-    errands_.reserve(3 * parts.size() + 4);
+    outgoing_.reserve(3 * parts.size() + 4);
   }
 
   /// Connects this end to the other one, which is on this rank.
@@ -89,7 +89,7 @@ class Mailbox {
   /// The part of the next letter.
   int expected() const { return expected_; }
 
-  void post(const Errand& errand) { errands_.push_back(errand); }
+  void post(const OutgoingLetter& outgoing) { outgoing_.push_back(outgoing); }
 
   /// Sends what can be sent; true if anything was.
   bool deliver(transport::Any& transport, Traffic& traffic) {
@@ -103,18 +103,18 @@ class Mailbox {
       return true;
     };
     for (; waits(); dispatched(), headed_ = false) {
-      const Errand& errand = errands_[next_];
-      Letter& letter = letter_of(errand);
-      const auto count = static_cast<std::size_t>(count_of(errand));
+      const OutgoingLetter& outgoing = outgoing_[next_];
+      Letter& letter = letter_of(outgoing);
+      const auto count = static_cast<std::size_t>(count_of(outgoing));
       if (!headed_) {
         if (!gone(transport, letter)) return moved;
         LetterHead& head = heads_[static_cast<std::size_t>(&letter - letters_.data())];
-        head = head_of(errand, transport.rank());
+        head = head_of(outgoing, transport.rank());
         if (!send(letter.head_sent, &head, sizeof head)) return moved;
         headed_ = true;
-        if (letter.copy != nullptr) std::memcpy(letter.copy, errand.numbers, count * sizeof(float));
+        if (letter.copy != nullptr) std::memcpy(letter.copy, outgoing.numbers, count * sizeof(float));
       }
-      const float* numbers = letter.copy != nullptr ? letter.copy : errand.numbers;
+      const float* numbers = letter.copy != nullptr ? letter.copy : outgoing.numbers;
       if (count > 0 && !send(letter.numbers_sent, numbers, count * sizeof(float))) return moved;
     }
     return moved;
@@ -126,7 +126,7 @@ class Mailbox {
     if (opened_) return &head;
     if (other_ != nullptr) {
       if (!other_->waits()) return nullptr;
-      head = other_->head_of(other_->errands_[other_->next_], peer_);
+      head = other_->head_of(other_->outgoing_[other_->next_], peer_);
     } else {
       const transport::Arrival arrival = arrived(transport, &head, sizeof head);
       if (arrival.data == nullptr) return nullptr;
@@ -155,7 +155,7 @@ class Mailbox {
   std::span<const float> numbers(transport::Any& transport, float* into) {
     const LetterHead& head = head_[0];
     const auto count = static_cast<std::size_t>(head.count);
-    if (other_ != nullptr) return {other_->errands_[other_->next_].numbers, count};
+    if (other_ != nullptr) return {other_->outgoing_[other_->next_].numbers, count};
     const transport::Arrival arrival =
         arrived(transport, into == nullptr ? inbox_.data() : into, count * sizeof(float));
     if (arrival.data == nullptr) return {};
@@ -192,8 +192,8 @@ class Mailbox {
   }
   /// Whether the peer has received everything that was posted.
   bool delivered(transport::Any& transport) {
-    return errands_.empty() && std::all_of(letters_.begin(), letters_.end(),
-                                           [&](Letter& letter) { return gone(transport, letter); });
+    return outgoing_.empty() && std::all_of(letters_.begin(), letters_.end(),
+                                            [&](Letter& letter) { return gone(transport, letter); });
   }
   bool receiving() const { return receiving_ || opened_; }
   /// Sequence number of the last message that a receive was announced for.
@@ -216,27 +216,27 @@ class Mailbox {
     Message head_sent, numbers_sent;
   };
 
-  bool waits() const { return next_ < errands_.size(); }
+  bool waits() const { return next_ < outgoing_.size(); }
   void dispatched() {
-    if (++next_ < errands_.size()) return;
-    errands_.clear();
+    if (++next_ < outgoing_.size()) return;
+    outgoing_.clear();
     next_ = 0;
   }
-  Letter& letter_of(const Errand& errand) {
-    return errand.kind == LetterKind::goodbye ? letters_.back()
-                                              : letters_[static_cast<std::size_t>(errand.part)];
+  Letter& letter_of(const OutgoingLetter& outgoing) {
+    return outgoing.kind == LetterKind::goodbye ? letters_.back()
+                                                : letters_[static_cast<std::size_t>(outgoing.part)];
   }
-  std::int64_t count_of(const Errand& errand) const {
-    return errand.kind == LetterKind::goodbye ? 0 : part(errand.part).range.size();
+  std::int64_t count_of(const OutgoingLetter& outgoing) const {
+    return outgoing.kind == LetterKind::goodbye ? 0 : part(outgoing.part).range.size();
   }
-  LetterHead head_of(const Errand& errand, int sender) const {
+  LetterHead head_of(const OutgoingLetter& outgoing, int sender) const {
     LetterHead head;
-    head.kind = errand.kind;
-    head.part = errand.part;
+    head.kind = outgoing.kind;
+    head.part = outgoing.part;
     head.sender = sender;
-    head.step = errand.step;
-    head.count = count_of(errand);
-    head.decides = errand.decides ? 1 : 0;
+    head.step = outgoing.step;
+    head.count = count_of(outgoing);
+    head.decides = outgoing.decides ? 1 : 0;
     return head;
   }
 
@@ -270,9 +270,9 @@ class Mailbox {
   int peer_, out_lane_, in_lane_;
   const ServedParts* parts_;
   Mailbox* other_ = nullptr;
-  std::vector<Errand> errands_;
+  std::vector<OutgoingLetter> outgoing_;
   std::size_t next_ = 0;
-  bool headed_ = false;          // the header of errands_[next_] has been sent
+  bool headed_ = false;          // the header of outgoing_[next_] has been sent
   std::vector<Letter> letters_;  // by part; the last is for goodbyes
   Buffer<LetterHead> heads_;
   Buffer<float> copies_;

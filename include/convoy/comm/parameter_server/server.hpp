@@ -12,8 +12,8 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/error.hpp>
-#include <convoy/comm/parameter_server/council.hpp>
 #include <convoy/comm/parameter_server/mailbox.hpp>
+#include <convoy/comm/parameter_server/server_all_reduce.hpp>
 #include <convoy/comm/parameter_server/server_state.hpp>
 #include <convoy/comm/transport/any.hpp>
 #include <convoy/core/decision.hpp>
@@ -62,7 +62,7 @@ class Server {
                             transport_.in_place(), setup.memory);
     }
     state_.emplace(workers_, static_cast<int>(parts.size()), consistency_);
-    council_.open(transport_.rank(), setup.servers, setup.memory);
+    all_reduce_.open(transport_.rank(), setup.servers, setup.memory);
     started_ = 0;
     deciding_ = false;
   }
@@ -107,17 +107,17 @@ class Server {
   bool delivered() {
     return std::all_of(clients_.begin(), clients_.end(),
                        [&](Mailbox& mail) { return mail.delivered(transport_); }) &&
-           council_.delivered(transport_);
+           all_reduce_.delivered(transport_);
   }
   bool idle() {
-    return delivered() && !council_.receiving() &&
+    return delivered() && !all_reduce_.receiving() &&
            std::none_of(clients_.begin(), clients_.end(),
                         [](const Mailbox& mail) { return mail.receiving(); });
   }
   /// The worker or other server that this server waits for, or -1 if that is not one in particular.
   int awaited() {
     if (!state_) return -1;
-    if (const int server = council_.waits_for([](int) { return true; }); server >= 0) return server;
+    if (const int server = all_reduce_.waits_for([](int) { return true; }); server >= 0) return server;
     int behind = state_->awaited();
     // Or a worker whose letter has come in part.
     for (int w = 0; behind < 0 && w < workers_; ++w)
@@ -133,11 +133,11 @@ class Server {
   int waits_for(Which&& which) {
     for (int w = 0; w < static_cast<int>(clients_.size()); ++w)
       if (!state_->gone(w) && which(w)) return w;
-    return council_.waits_for(which);
+    return all_reduce_.waits_for(which);
   }
   void cancel() noexcept {
     for (Mailbox& mail : clients_) mail.cancel(transport_);
-    council_.cancel(transport_);
+    all_reduce_.cancel(transport_);
   }
 
  private:
@@ -197,15 +197,15 @@ class Server {
   // Advances the exchange among servers once all parts of this server's shard have arrived, and updates once
   // the rule has decided.
   bool decide(Traffic& traffic) {
-    bool moved = council_.progress(transport_, traffic);
+    bool moved = all_reduce_.progress(transport_, traffic);
     if (!deciding_) return moved;
-    if (!council_.called()) {
-      if (!council_.delivered(transport_)) return moved;  // the numbers of the step before
-      council_.call(state_->pushed(0, 0), update_->partial());
-      moved = council_.progress(transport_, traffic);
+    if (!all_reduce_.begun()) {
+      if (!all_reduce_.delivered(transport_)) return moved;  // the numbers of the step before
+      all_reduce_.begin(state_->pushed(0, 0), update_->partial());
+      moved = all_reduce_.progress(transport_, traffic);
     }
-    if (!council_.complete()) return moved;
-    council_.conclude(update_->partial());
+    if (!all_reduce_.complete()) return moved;
+    all_reduce_.finish(update_->partial());
     const bool again = update_->decide() == Decision::again;
     deciding_ = again;
     const auto do_it = [&](const auto& action) { act(action, nullptr); };
@@ -253,7 +253,7 @@ class Server {
   std::vector<Mailbox> clients_;
   std::optional<ServerState> state_;
   std::optional<ServerUpdate> update_;  // from serve to start_over
-  Council council_;
+  ServerAllReduce all_reduce_;
   bool admits_ = false;
   bool decides_ = false;   // whether a rule decides before updates
   bool deciding_ = false;  // all parts of the step have arrived

@@ -34,7 +34,7 @@ struct Price {
 
 namespace detail {
 
-struct Clerk {
+struct PriceObserver {
   CostModel model;
   std::int64_t count;
   std::int64_t grain;
@@ -83,25 +83,25 @@ constexpr Price price(const S& schedule, int size, std::int64_t count, std::int6
   for (int r = 0; r < size; ++r)
     schedule.steps(r, size, [&](Step step) { sends += step.action == Action::send; });
   const auto n = static_cast<std::size_t>(size);
-  detail::Clerk clerk{model,
-                      count,
-                      grain_of(element),
-                      element,
-                      schedule.blocks(size),
-                      schedule.segments,
-                      Table<double>(n),
-                      Table<double>(n),
-                      Table<double>(static_cast<std::size_t>(sends)),
-                      Table<std::int64_t>(n),
-                      Table<std::int64_t>(n)};
-  execute(schedule, size, 0, clerk);
+  detail::PriceObserver observer{.model = model,
+                                 .count = count,
+                                 .grain = grain_of(element),
+                                 .element = element,
+                                 .blocks = schedule.blocks(size),
+                                 .segments = schedule.segments,
+                                 .now = Table<double>(n),
+                                 .link = Table<double>(n),
+                                 .arrival = Table<double>(static_cast<std::size_t>(sends)),
+                                 .messages = Table<std::int64_t>(n),
+                                 .bytes = Table<std::int64_t>(n)};
+  execute(schedule, size, 0, observer);
   Price total;
   for (int r = 0; r < size; ++r) {
-    if (clerk.now.data[r] > total.seconds) total.seconds = clerk.now.data[r];
-    total.messages += clerk.messages.data[r];
-    total.bytes += clerk.bytes.data[r];
-    if (clerk.messages.data[r] > total.most_messages) total.most_messages = clerk.messages.data[r];
-    if (clerk.bytes.data[r] > total.most_bytes) total.most_bytes = clerk.bytes.data[r];
+    if (observer.now.data[r] > total.seconds) total.seconds = observer.now.data[r];
+    total.messages += observer.messages.data[r];
+    total.bytes += observer.bytes.data[r];
+    if (observer.messages.data[r] > total.most_messages) total.most_messages = observer.messages.data[r];
+    if (observer.bytes.data[r] > total.most_bytes) total.most_bytes = observer.bytes.data[r];
   }
   return total;
 }
