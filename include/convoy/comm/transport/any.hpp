@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <convoy/comm/transport/members.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
@@ -186,7 +187,7 @@ class Any {
 
   template <class T>
   struct Held;
-  class Members;
+  class Part;
 
   explicit Any(std::shared_ptr<Interface> held) : held_(std::move(held)) {}
 
@@ -284,20 +285,20 @@ requires(!std::is_same_v<T, Any> && Transport<T>) Any::Any(const T& transport)
                 "waits for, and two for buckets, which may go through two exchanges in a row");
 }
 
-/// The ranks of a group, by their numbers in the world.
-class Any::Members final : public Interface {
+/// A group of the ranks of another transport.
+class Any::Part final : public Interface {
  public:
-  Members(const Any& world, std::vector<int> members);
+  Part(const Any& world, Members members);
 
   CONVOY_FUNCTION std::shared_ptr<Interface> isolated() const override;
   bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) override {
-    return world_.send(request, member(peer), lane, data, bytes);
+    return world_.send(request, members_[peer], lane, data, bytes);
   }
   bool post(Request& request, int peer, const void* data, std::size_t bytes) override {
-    return world_.post(request, member(peer), data, bytes);
+    return world_.post(request, members_[peer], data, bytes);
   }
   void receive(Request& request, int peer, int lane, void* into, std::size_t bytes) override {
-    world_.receive(request, member(peer), lane, into, bytes);
+    world_.receive(request, members_[peer], lane, into, bytes);
   }
   bool sent(Request& request) override { return world_.sent(request); }
   Arrival arrived(Request& request) override { return world_.arrived(request); }
@@ -309,53 +310,33 @@ class Any::Members final : public Interface {
   int patience() const override { return world_.patience(); }
   Pacing pacing() const override { return world_.pacing(); }
   bool one_thread() const override { return world_.one_thread(); }
-  std::string_view departed(int peer) override { return world_.departed(member(peer)); }
-  void accuse(int peer) noexcept override { world_.accuse(member(peer)); }
-  CONVOY_FUNCTION int accused(int peer) override;
+  std::string_view departed(int peer) override { return world_.departed(members_[peer]); }
+  void accuse(int peer) noexcept override { world_.accuse(members_[peer]); }
+  int accused(int peer) override { return members_.find(world_.accused(members_[peer])); }
   void withdraw(std::string_view reason) noexcept override { world_.withdraw(reason); }
   void expect_sizes() override { world_.expect_sizes(); }
   std::pmr::memory_resource* memory() const override { return world_.memory(); }
   bool reaches(const void* data, std::size_t bytes) const override { return world_.reaches(data, bytes); }
 
  private:
-  int member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
-  static int rank_among(const std::vector<int>& members, const Any& world);
-
   Any world_;
-  std::vector<int> members_;
+  Members members_;
 };
 
 #if CONVOY_DEFINITIONS
-CONVOY_FUNCTION Any::Members::Members(const Any& world, std::vector<int> members)
+CONVOY_FUNCTION Any::Part::Part(const Any& world, Members members)
     : Interface({world.name(), world.in_place(), world.shares_memory(), world.capacity(), world.lanes(),
-                 world.copy_bytes(), rank_among(members, world), static_cast<int>(members.size())}),
+                 world.copy_bytes(), members.rank(), members.size()}),
       world_(world),
       members_(std::move(members)) {}
 
-CONVOY_FUNCTION int Any::Members::rank_among(const std::vector<int>& members, const Any& world) {
-  int rank = -1;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    if (members[i] < 0 || members[i] >= world.size())
-      fail<ConfigError>("a group names rank ", members[i], " in a world of ", world.size());
-    if (members[i] == world.rank()) rank = static_cast<int>(i);
-  }
-  if (rank < 0) fail<ConfigError>("rank ", world.rank(), " is not in its own group");
-  return rank;
-}
-
-CONVOY_FUNCTION std::shared_ptr<Any::Interface> Any::Members::isolated() const {
-  return std::make_shared<Members>(world_.isolated(), members_);
-}
-
-CONVOY_FUNCTION int Any::Members::accused(int peer) {
-  const int whom = world_.accused(member(peer));
-  for (std::size_t i = 0; i < members_.size(); ++i)
-    if (members_[i] == whom) return static_cast<int>(i);
-  return -1;
+CONVOY_FUNCTION std::shared_ptr<Any::Interface> Any::Part::isolated() const {
+  return std::make_shared<Part>(world_.isolated(), members_);
 }
 
 CONVOY_FUNCTION Any Any::group(std::vector<int> members) const {
-  return Any(std::shared_ptr<Interface>(std::make_shared<Members>(*this, std::move(members))));
+  return Any(
+      std::shared_ptr<Interface>(std::make_shared<Part>(*this, Members(std::move(members), rank(), size()))));
 }
 #endif
 
