@@ -113,6 +113,7 @@ class Collective {
 
   void begin_step(int rank, const Moment& when);
   void next_bucket(int rank);
+  // When a bucket's exchange can begin.
   Moment ready(int rank, int bucket) const;
   void move_on(int rank, int l, const Moment& when);
   void start(int process, const Moment& when);
@@ -231,14 +232,11 @@ CONVOY_FUNCTION void Collective::begin_step(int rank, const Moment& when) {
   wake_worker(rank, first.at);
 }
 
-// When a bucket's exchange can begin. An exchange that uses the processor delays backward by the time it
-// takes; to first order this is as if the exchange could only begin in the last part of backward.
 CONVOY_FUNCTION Moment Collective::ready(int rank, int bucket) const {
   const Worker& worker = workers_[at(rank)];
   if (!setting_.exchange.overlap) return worker.over;
-  const Work& work = setting_.work;
-  const double left = work.backward - work.buckets[at(bucket)].ready;
-  return worker.backward.after(Cause::compute, (work.backward - hide_ * left) * paces_.of(rank, worker.step));
+  return worker.backward.after(Cause::compute,
+                               setting_.work.ready(bucket, hide_) * paces_.of(rank, worker.step));
 }
 
 CONVOY_FUNCTION void Collective::next_bucket(int rank) {

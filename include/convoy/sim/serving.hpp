@@ -111,6 +111,7 @@ class Serving {
   }
 
   void begin_step(int w, const Moment& when);
+  // When a bucket's exchange can begin.
   Moment ready(int w, int bucket) const;
   void next_bucket(int w);
   void push(int w, int s, const Moment& now);
@@ -238,14 +239,11 @@ CONVOY_FUNCTION void Serving::begin_step(int w, const Moment& when) {
   network_.queue.push({first.at, static_cast<std::uint32_t>(w), of_worker | static_cast<std::uint32_t>(w)});
 }
 
-// As Collective::ready.
 CONVOY_FUNCTION Moment Serving::ready(int w, int bucket) const {
   const Worker& mine = workers_[at(w)];
   if (!setting_.exchange.overlap) return mine.over;
-  const Work& work = setting_.work;
-  const double left = work.backward - work.buckets[at(bucket)].ready;
   return mine.backward.after(Cause::compute,
-                             (work.backward - setting_.cluster.hide * left) * paces_.of(w, mine.step));
+                             setting_.work.ready(bucket, setting_.cluster.hide) * paces_.of(w, mine.step));
 }
 
 CONVOY_FUNCTION void Serving::next_bucket(int w) {

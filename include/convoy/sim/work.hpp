@@ -1,6 +1,7 @@
 // Work: what one worker computes in a step, and when its gradients are ready to be exchanged.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -8,8 +9,6 @@
 #include <convoy/core/range.hpp>
 
 #if CONVOY_DEFINITIONS
-#include <cstddef>
-
 #include <convoy/comm/schedule/shards.hpp>
 #include <convoy/core/error.hpp>
 #endif
@@ -79,6 +78,12 @@ struct Work {
   /// Seconds of a step without an exchange.
   double alone() const { return forward + backward + update(); }
   Arena arena() const;
+  /// Seconds from the beginning of backward until a bucket's exchange can begin. An exchange that uses the
+  /// processor delays backward by the time it takes; to first order this is as if the exchange could only
+  /// begin in the last part of backward. `hide` is the fraction of backward that an exchange can overlap.
+  double ready(int bucket, double hide) const {
+    return backward - hide * (backward - buckets[static_cast<std::size_t>(bucket)].ready);
+  }
 
   /// Throws ConfigError, with the bucket, for invalid times and sizes.
   void check() const;
