@@ -35,9 +35,10 @@ class AnyHalves : public AnyCollectives {
         ordered_(ordered),
         sharded_(sharded) {}
 
-  std::string_view policy() const {
-    return !sharded_ ? "reproducible" : ordered_ ? "sharded reproducible" : "sharded";
+  static constexpr std::string_view policy_of(bool ordered, bool sharded) {
+    return !sharded ? "reproducible" : ordered ? "sharded reproducible" : "sharded";
   }
+  std::string_view policy() const { return policy_of(ordered_, sharded_); }
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
   void begin(int bucket, Ready = {}) {
@@ -255,9 +256,7 @@ CONVOY_FUNCTION void AnyHalves::finish(Update update) {
 template <class S, class T, bool ordered, bool sharded>
 class Halves : public AnyHalves {
  public:
-  static constexpr std::string_view policy() {
-    return !sharded ? "reproducible" : ordered ? "sharded reproducible" : "sharded";
-  }
+  static constexpr std::string_view policy() { return AnyHalves::policy_of(ordered, sharded); }
 
   explicit Halves(const T& where = T{}, const Options& options = {})
       : AnyHalves(where, Schedules::of<S>(), ordered, sharded, options) {}

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <convoy/core/clock.hpp>
 #include <convoy/exec/host/computation.hpp>
 #include <convoy/exec/host/profile.hpp>
 #include <convoy/exec/host/program.hpp>
@@ -89,9 +89,9 @@ class Execution {
         stages_[s]->forward(program_);
         continue;
       }
-      const auto start = std::chrono::steady_clock::now();
+      const Stopwatch watch;
       stages_[s]->forward(program_);
-      (*profile)[s].forward.take(seconds_since(start));
+      (*profile)[s].forward.take(watch.seconds());
     }
     deferred_ = pass.mode == Mode::train &&
                 std::any_of(stages_.begin(), stages_.end(),
@@ -136,9 +136,9 @@ class Execution {
         if (profile == nullptr) {
           stages_[s]->backward(program_);
         } else {
-          const auto start = std::chrono::steady_clock::now();
+          const Stopwatch watch;
           stages_[s]->backward(program_);
-          (*profile)[s].backward.take(seconds_since(start));
+          (*profile)[s].backward.take(watch.seconds());
         }
       }
       program_.gradients_final();
@@ -200,10 +200,6 @@ class Execution {
       }
       metrics_[k] = metric.call(first, rows());
     }
-  }
-
-  static double seconds_since(std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
   std::vector<graph::Stage> graph_stages_;
