@@ -71,9 +71,9 @@ for c in range(LAST + 1):
             continue
     shifts.append((c, c, 1, shift))
 
-print("// What code points are, and become in uncased text. Written by scripts/unicode_tables.py; not to be edited.")
+print(f"// What code points of Unicode {unicodedata.unidata_version} are, and become in uncased text.")
+print("// Written by scripts/unicode_tables.py; not to be edited.")
 print("#pragma once\n\n#include <cstdint>\n\nnamespace convoy::data::detail {")
-print(f'\n/// The version of Unicode.\ninline constexpr char unicode_version[] = "{unicodedata.unidata_version}";')
 array("unicode_runs", "std::uint32_t", [f"0x{c << 8 | f:x}" for c, f in runs],
       "Code points from `run >> 8` to the next run have the flags `run & 255`.")
 print("\n/// Code points `first`, `first + step`, ... `last` become themselves plus `shift`.")

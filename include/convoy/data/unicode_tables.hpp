@@ -1,12 +1,10 @@
-// What code points are, and become in uncased text. Written by scripts/unicode_tables.py; not to be edited.
+// What code points of Unicode 14.0.0 are, and become in uncased text.
+// Written by scripts/unicode_tables.py; not to be edited.
 #pragma once
 
 #include <cstdint>
 
 namespace convoy::data::detail {
-
-/// The version of Unicode.
-inline constexpr char unicode_version[] = "14.0.0";
 
 /// Code points from `run >> 8` to the next run have the flags `run & 255`.
 inline constexpr std::uint32_t unicode_runs[] = {
