@@ -28,6 +28,64 @@ inline std::int64_t total_steps(const Options& o, std::size_t samples, int world
   return o.steps > 0 ? std::min(o.steps, by_epochs) : by_epochs;
 }
 
+/// Loads the initial weights that the options name.
+template <class Trainer>
+void load_weights_of(const Options& o, const Task& task, Trainer& trainer) {
+  using namespace convoy;
+  const auto loaded = train::load_weights(
+      trainer, o.weights, o.partial_weights ? train::Match::partial : train::Match::whole, task.weights);
+  if (trainer.rank() == 0 && !o.quiet && !loaded.whole())
+    std::cout << o.weights << ": " << loaded.loaded << " tensors loaded, " << loaded.missing.size()
+              << " of the model's missing, " << loaded.unexpected.size() << " unexpected, "
+              << loaded.of_other_shape.size() << " of another shape\n";
+}
+
+/// Evaluates the weights that were loaded or, if there are checkpoints, those of the newest.
+template <class Trainer>
+void evaluate_only(const Options& o, const Task& task, Trainer& trainer,
+                   convoy::train::Checkpoints<Trainer>* checkpoints) {
+  using namespace convoy;
+  if (checkpoints != nullptr) {
+    checkpoints->restore();
+    if (o.weights.empty() && trainer.steps_done() == 0)
+      fail<ConfigError>("--evaluate: there is no checkpoint in ", o.checkpoint);
+  }
+  const train::Evaluation test = trainer.evaluate(task.test ? task.test : task.train);
+  if (trainer.rank() != 0) return;
+  std::cout << "test loss:" << test.loss;
+  if (test.accuracy) std::cout << ", test accuracy:" << *test.accuracy;
+  std::cout << " (" << test.rows << " rows, " << trainer.steps_done() << " steps of training)\n";
+}
+
+/// Trains, and writes each step where the options say.
+template <class Trainer, class Exec>
+convoy::train::FitReport fit(const Options& o, const Task& task, Trainer& trainer,
+                             convoy::train::Keeper* keeper, Recording<Exec>& recording) {
+  using namespace convoy;
+  const ProgressBar bar(trainer.rank() == 0 && !o.quiet);
+  StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row, o.resume);
+  return trainer.fit(task.train, {.epochs = o.epochs,
+                                  .steps = o.steps,
+                                  .validate = task.test,
+                                  .on_step =
+                                      [&](const train::StepReport& step) {
+                                        bar(step);
+                                        csv(step);
+                                        if (!o.profile_out.empty()) recording(step);
+                                        return told_to_end ? train::Control::stop : train::Control::go_on;
+                                      },
+                                  .on_epoch =
+                                      [&](const train::EpochReport&) {
+                                        recording.forget();
+                                        return train::Control::go_on;
+                                      },
+                                  .log = o.quiet ? nullptr : &std::cout,
+                                  .log_every = o.log_every,
+                                  .readers = o.readers,
+                                  .resident = o.resident,
+                                  .keeper = keeper});
+}
+
 /// The last argument constructs the Comm of `workers` ranks.
 template <class Exec, class Comm, class CommArgument>
 void train_task(const Options& o, const Task& task, const std::string& transport, int workers,
@@ -52,16 +110,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
        .seed = o.seed,
        .timeline = o.timeline.empty() ? nullptr : &timeline},
       std::forward<CommArgument>(comm)};
-  const bool speaks = trainer.rank() == 0 && !o.quiet;
-
-  if (!o.weights.empty()) {
-    const auto loaded = train::load_weights(
-        trainer, o.weights, o.partial_weights ? train::Match::partial : train::Match::whole, task.weights);
-    if (speaks && !loaded.whole())
-      std::cout << o.weights << ": " << loaded.loaded << " tensors loaded, " << loaded.missing.size()
-                << " of the model's missing, " << loaded.unexpected.size() << " unexpected, "
-                << loaded.of_other_shape.size() << " of another shape\n";
-  }
+  if (!o.weights.empty()) load_weights_of(o, task, trainer);
   std::optional<train::Checkpoints<decltype(trainer)>> checkpoints;
   if (!o.checkpoint.empty()) {
     checkpoints.emplace(trainer, train::CheckpointOptions{.directory = o.checkpoint,
@@ -69,51 +118,18 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                                                           .resume = o.resume || o.evaluate});
     end_when_told();
   }
-  if (o.evaluate) {
-    if (checkpoints) {
-      checkpoints->restore();
-      if (o.weights.empty() && trainer.steps_done() == 0)
-        fail<ConfigError>("--evaluate: there is no checkpoint in ", o.checkpoint);
-    }
-    const train::Evaluation test = trainer.evaluate(task.test ? task.test : task.train);
-    if (trainer.rank() != 0) return;
-    std::cout << "test loss:" << test.loss;
-    if (test.accuracy) std::cout << ", test accuracy:" << *test.accuracy;
-    std::cout << " (" << test.rows << " rows, " << trainer.steps_done() << " steps of training)\n";
-    return;
-  }
+  auto* const kept = checkpoints ? &*checkpoints : nullptr;
+  if (o.evaluate) return evaluate_only(o, task, trainer, kept);
 
   if (trainer.rank() == 0)
     for (const std::string& path : {o.json, o.timeline, o.profile_out})
       if (!path.empty()) expect_writable(path);
   if (!o.batches.empty() && trainer.rank() == 0)
     write_batches(o, task.train, workers, total_steps(o, task.train.size(), workers));
-  const ProgressBar bar(speaks);
-  StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row, o.resume);
   Recording<Exec> recording(trainer.exec(), task.plan, trainer.most_rows(),
                             std::int64_t{o.batch} * workers * o.accumulate);
   const std::int64_t sent_before = trainer.comm().traffic().bytes;  // the initial parameters, to all ranks
-  const auto report =
-      trainer.fit(task.train, {.epochs = o.epochs,
-                               .steps = o.steps,
-                               .validate = task.test,
-                               .on_step =
-                                   [&](const train::StepReport& step) {
-                                     bar(step);
-                                     csv(step);
-                                     if (!o.profile_out.empty()) recording(step);
-                                     return told_to_end ? train::Control::stop : train::Control::go_on;
-                                   },
-                               .on_epoch =
-                                   [&](const train::EpochReport&) {
-                                     recording.forget();
-                                     return train::Control::go_on;
-                                   },
-                               .log = o.quiet ? nullptr : &std::cout,
-                               .log_every = o.log_every,
-                               .readers = o.readers,
-                               .resident = o.resident,
-                               .keeper = checkpoints ? &*checkpoints : nullptr});
+  const train::FitReport report = fit(o, task, trainer, kept, recording);
   const std::int64_t sent = trainer.comm().traffic().bytes - sent_before;
   const double exchange = o.overlap ? trainer.exchange_seconds() : 0;
   if (!o.timeline.empty()) {
