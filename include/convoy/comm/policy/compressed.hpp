@@ -131,7 +131,16 @@ class AnyCompressed : public AnyCollectives {
   }
 
   void check_tensors(Fingerprint& fingerprint, const Layout& layout) const;
+  /// Makes a bucket's buffers and engine slots.
   void prepare(int bucket);
+  // `slot` is the engine slot of the first leg.
+  void prepare_scattered(int bucket, Engine::Slot slot);
+  void prepare_gathered(int bucket, Engine::Slot slot);
+  void prepare_factored(int bucket, Engine::Slot slot);
+  void prepare_elements(int bucket, Engine::Slot slot);
+  Buffer<std::byte> buffer_of(std::int64_t bytes) {
+    return Buffer<std::byte>(static_cast<std::size_t>(bytes), this->memory());
+  }
   void enter(int leg, int bucket);
   bool passed(int leg, int bucket) {
     if (warming_up()) return leg > 0 || this->engine_->over(slot_of(plain, bucket));
@@ -146,6 +155,8 @@ class AnyCompressed : public AnyCollectives {
   // Each leg has an engine slot for each bucket. The slots after them exchange unencoded gradients.
   static constexpr int plain = legs;
   int slot_of(int leg, int bucket) const { return leg * pipeline_.size() + bucket; }
+  // The lanes of one leg; lane 0 is for operations that a caller waits for.
+  int lanes() const { return (this->engine_->transport().lanes() - 1) / legs; }
   bool warming_up() const { return steps_ < codec_.warm_up(); }
 
   Codec codec_;
@@ -192,70 +203,91 @@ void AnyCompressed<Codec>::visit_state(StateVisitor& visitor) {
 
 template <class Codec>
 void AnyCompressed<Codec>::prepare(int bucket) {
-  Bucket& b = at(bucket);
-  const std::int64_t count = range(bucket).size(), n = this->size();
-  const int lanes = (this->engine_->transport().lanes() - 1) / legs;
-  const auto memory = [&](std::int64_t size) {
-    return Buffer<std::byte>(static_cast<std::size_t>(size), this->memory());
-  };
-  Engine::Slot slot{.lane = 1 + bucket % lanes, .bucket = bucket};
+  const Engine::Slot slot{.lane = 1 + bucket % lanes(), .bucket = bucket};
   if (codec_.warm_up() > 0) {
-    auto whole = slot;
+    const std::int64_t count = range(bucket).size();
+    Engine::Slot whole = slot;
     whole.program = &Base::program_for(count, DType::f32);
     whole.data = gradients(bucket);
     whole.count = count;
     whole.reduction = reduction<f32>(sum);
     this->engine_->assign(slot_of(plain, bucket), whole);
   }
-  if constexpr (scattered) {
-    b.block = (count + n * Codec::block - 1) / (n * Codec::block) * Codec::block;
-    const std::int64_t size = codec_.bytes(b.block);
-    b.size = static_cast<std::size_t>(size);
-    b.encoded = memory(n * size);
-    b.sums = memory(n * size);
-    b.inbox = Buffer<std::byte>(static_cast<std::size_t>(n * size), this->engine_->inboxes());
-    b.sum = Buffer<float>(static_cast<std::size_t>(b.block));
-    b.left = Buffer<float>(static_cast<std::size_t>(b.block));
-    slot.program = &this->template half<schedule::AllToAll>(n * size, DType::u8);
-    slot.data = b.encoded.data();
-    slot.inbox = b.inbox.data();
-    slot.count = count > 0 ? n * size : 0;
-    this->engine_->assign(slot_of(0, bucket), slot);
-    slot.program = &this->cut(schedules_.all_gather, this->size(), n * size, DType::u8);
-    slot.data = b.sums.data();
-    slot.inbox = nullptr;
-    slot.lane += lanes;
-    this->engine_->assign(slot_of(1, bucket), slot);
-  } else if constexpr (gathered) {
-    const std::int64_t size = codec_.bytes(count);
-    b.size = static_cast<std::size_t>(size);
-    if (const auto room = static_cast<std::size_t>(codec_.room(count)); room > room_.size())
-      room_ = Buffer<std::byte>(room);
-    b.encoded = memory(n * size);
-    slot.program = &this->cut(schedules_.all_gather, this->size(), n * size, DType::u8);
-    slot.data = b.encoded.data();
-    slot.count = n * size;
-    this->engine_->assign(slot_of(0, bucket), slot);
-  } else if constexpr (factored) {
-    b.factors = typename Codec::Factors(codec_, range(bucket), layout_.tensors,
-                                        static_cast<std::uint64_t>(bucket), this->memory());
-    slot.reduction = reduction<f32>(sum);
-    for (int leg = 0; leg < legs; ++leg, slot.lane += lanes) {
-      const std::span<float> factor = leg == 0 ? b.factors.left() : b.factors.right();
-      slot.count = static_cast<std::int64_t>(factor.size());
-      slot.program = &Base::program_for(slot.count, DType::f32);
-      slot.data = factor.data();
-      this->engine_->assign(slot_of(leg, bucket), slot);
-    }
-  } else {
-    using E = typename Codec::Element;
-    b.encoded = memory(count * static_cast<std::int64_t>(sizeof(E)));
-    slot.program = &Base::program_for(count, dtype_of<E>);
-    slot.data = b.encoded.data();
-    slot.count = count;
-    slot.reduction = reduction<E>(sum);
-    this->engine_->assign(slot_of(0, bucket), slot);
+  if constexpr (scattered)
+    prepare_scattered(bucket, slot);
+  else if constexpr (gathered)
+    prepare_gathered(bucket, slot);
+  else if constexpr (factored)
+    prepare_factored(bucket, slot);
+  else
+    prepare_elements(bucket, slot);
+}
+
+template <class Codec>
+void AnyCompressed<Codec>::prepare_scattered(int bucket, Engine::Slot slot) {
+  Bucket& b = at(bucket);
+  const std::int64_t count = range(bucket).size(), n = this->size();
+  b.block = (count + n * Codec::block - 1) / (n * Codec::block) * Codec::block;
+  const std::int64_t size = codec_.bytes(b.block);
+  b.size = static_cast<std::size_t>(size);
+  b.encoded = buffer_of(n * size);
+  b.sums = buffer_of(n * size);
+  b.inbox = Buffer<std::byte>(static_cast<std::size_t>(n * size), this->engine_->inboxes());
+  b.sum = Buffer<float>(static_cast<std::size_t>(b.block));
+  b.left = Buffer<float>(static_cast<std::size_t>(b.block));
+  slot.program = &this->template half<schedule::AllToAll>(n * size, DType::u8);
+  slot.data = b.encoded.data();
+  slot.inbox = b.inbox.data();
+  slot.count = count > 0 ? n * size : 0;
+  this->engine_->assign(slot_of(0, bucket), slot);
+  slot.program = &this->cut(schedules_.all_gather, this->size(), n * size, DType::u8);
+  slot.data = b.sums.data();
+  slot.inbox = nullptr;
+  slot.lane += lanes();
+  this->engine_->assign(slot_of(1, bucket), slot);
+}
+
+template <class Codec>
+void AnyCompressed<Codec>::prepare_gathered(int bucket, Engine::Slot slot) {
+  Bucket& b = at(bucket);
+  const std::int64_t count = range(bucket).size(), n = this->size();
+  const std::int64_t size = codec_.bytes(count);
+  b.size = static_cast<std::size_t>(size);
+  if (const auto room = static_cast<std::size_t>(codec_.room(count)); room > room_.size())
+    room_ = Buffer<std::byte>(room);
+  b.encoded = buffer_of(n * size);
+  slot.program = &this->cut(schedules_.all_gather, this->size(), n * size, DType::u8);
+  slot.data = b.encoded.data();
+  slot.count = n * size;
+  this->engine_->assign(slot_of(0, bucket), slot);
+}
+
+template <class Codec>
+void AnyCompressed<Codec>::prepare_factored(int bucket, Engine::Slot slot) {
+  Bucket& b = at(bucket);
+  b.factors = typename Codec::Factors(codec_, range(bucket), layout_.tensors,
+                                      static_cast<std::uint64_t>(bucket), this->memory());
+  slot.reduction = reduction<f32>(sum);
+  for (int leg = 0; leg < legs; ++leg, slot.lane += lanes()) {
+    const std::span<float> factor = leg == 0 ? b.factors.left() : b.factors.right();
+    slot.count = static_cast<std::int64_t>(factor.size());
+    slot.program = &Base::program_for(slot.count, DType::f32);
+    slot.data = factor.data();
+    this->engine_->assign(slot_of(leg, bucket), slot);
   }
+}
+
+template <class Codec>
+void AnyCompressed<Codec>::prepare_elements(int bucket, Engine::Slot slot) {
+  using E = typename Codec::Element;
+  Bucket& b = at(bucket);
+  const std::int64_t count = range(bucket).size();
+  b.encoded = buffer_of(count * static_cast<std::int64_t>(sizeof(E)));
+  slot.program = &Base::program_for(count, dtype_of<E>);
+  slot.data = b.encoded.data();
+  slot.count = count;
+  slot.reduction = reduction<E>(sum);
+  this->engine_->assign(slot_of(0, bucket), slot);
 }
 
 template <class Codec>
