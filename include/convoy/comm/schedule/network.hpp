@@ -31,6 +31,26 @@ struct Outcome {
   bool peer_done = false;  ///< stuck at a receive from a peer that has no send to it left
 };
 
+namespace detail {
+
+/// The outcome of an execution in which no rank can go on. The steps of rank r are `steps` from `begin[r]` to
+/// `begin[r + 1]`, of which it has done `at[r]`.
+constexpr Outcome stuck(int size, const int* begin, const Step* steps, const int* at) {
+  int rank = 0;
+  while (rank + 1 < size && at[rank] == begin[rank + 1] - begin[rank]) ++rank;
+  const Step& step = steps[begin[rank] + at[rank]];
+  bool later = false;  // whether the peer has a send to this rank left
+  for (int i = begin[step.peer] + at[step.peer]; i < begin[step.peer + 1]; ++i)
+    later = later || (steps[i].action == Action::send && steps[i].peer == rank);
+  return {.stuck = true,
+          .rank = rank,
+          .step = at[rank],
+          .peer = step.peer,
+          .peer_done = step.action != Action::send && !later};
+}
+
+}  // namespace detail
+
 /// Executes a schedule for all `size` ranks. `observer.send(rank, step_index, step, message)` and
 /// `observer.receive(rank, step_index, step, message)` are called for each step with the number of its
 /// message; returning false stops the execution. `capacity` limits the messages of a channel; 0: no limit.
@@ -89,20 +109,11 @@ constexpr Outcome execute(const S& schedule, int size, int capacity, Observer& o
       at.data[r] = i;
       if (i == count) ++done;
     }
-    if (moved) continue;
-    for (int r = 0; r < size; ++r) {
-      const int i = at.data[r];
-      if (i == begin.data[r + 1] - begin.data[r]) continue;
-      const Step& step = steps.data[begin.data[r] + i];
-      bool later = false;
-      for (int j = begin.data[step.peer] + at.data[step.peer]; j < begin.data[step.peer + 1]; ++j)
-        later = later || (steps.data[j].action == Action::send && steps.data[j].peer == r);
-      return {true, false, r, i, step.peer, step.action != Action::send && !later};
-    }
+    if (!moved) return detail::stuck(size, begin.data, steps.data, at.data);
   }
   for (int a = 0; a < size; ++a)
     for (int b = 0; b < size; ++b)
-      if (head.data[a * size + b] != 0) return {false, true, a, -1, b, false};
+      if (head.data[a * size + b] != 0) return {.left = true, .rank = a, .peer = b};
   return {};
 }
 
