@@ -135,6 +135,12 @@ class LegMaker {
   Leg across(const comm::Nodes& nodes);
   void add_shards();
   void add_codec();
+  void add_16_bit();
+  void add_int8();
+  void add_top_k();
+  void add_power_sgd();
+  /// Sets what a rank computes before and after a leg, in passes over the gradients of a bucket.
+  void set_passes(Leg& leg, double before, double after) const;
 
   double combined(double bytes) const { return cluster_.gamma * bytes; }
 
@@ -375,72 +381,92 @@ CONVOY_FUNCTION void LegMaker::add_shards() {
 
 CONVOY_FUNCTION void LegMaker::add_codec() {
   const std::string_view codec = exchange_.codec;
-  const schedule::View ring = schedule::View::of<schedule::Ring>();
-  const schedule::View gather = schedule::View::of<schedule::RingAllGather>();
-  const auto n = static_cast<std::int64_t>(ranks_);
-  const auto costs = [&](Leg& leg, double before, double after) {
-    for (std::size_t b = 0; b < leg.crossings.size(); ++b) {
-      const auto bytes = static_cast<double>(work_.buckets[b].bytes);
-      leg.crossings[b].before = combined(before * bytes);
-      leg.crossings[b].after = combined(after * bytes);
-    }
-  };
-  if (codec == "bf16" || codec == "f16") {
-    Leg leg = by_messages(ring, ranks_, lanes_, 2, [](const Bucket& bucket) { return bucket.bytes / 4; });
-    costs(leg, 1, 1);
-    legs_.legs.push_back(std::move(leg));
-  } else if (codec == "int8") {
-    using comm::codec::Int8;
-    const auto count = [&](const Bucket& bucket) {
-      const std::int64_t block = (bucket.bytes / 4 + n * Int8::block - 1) / (n * Int8::block) * Int8::block;
-      return bucket.bytes > 0 ? n * Int8::bytes(block) : 0;
-    };
-    const int half = std::max(1, lanes_ / 2);
-    Leg scatter = by_messages(schedule::View::of<schedule::AllToAll>(), ranks_, half, 1, count);
-    costs(scatter, 1, 0);
-    Leg back = by_messages(gather, ranks_, half, 1, count);
-    costs(back, 1 + 1.0 / static_cast<double>(n), 1);
-    legs_.legs.push_back(std::move(scatter));
-    legs_.legs.push_back(std::move(back));
-  } else if (codec == "topk") {
-    const comm::codec::TopK topk{exchange_.codec_fraction, 0};
-    topk.check();
-    Leg leg = by_messages(gather, ranks_, lanes_, 1,
-                          [&](const Bucket& bucket) { return n * topk.bytes(bucket.bytes / 4); });
-    costs(leg, 2, 1 + 2 * exchange_.codec_fraction * static_cast<double>(n));
-    legs_.legs.push_back(std::move(leg));
-  } else if (codec == "powersgd") {
-    // Steps after the warm-up, in which gradients are sent uncompressed.
-    const comm::codec::PowerSgd factors{exchange_.codec_rank, 0};
-    factors.check();
-    const auto sum = [&](const Bucket& bucket, auto of) {
-      std::int64_t elements = 0;
-      for (const Matrix& m : bucket.matrices)
-        if (factors.compresses(m.rows, m.columns)) elements += of(m);
-      return elements;
-    };
-    const auto area = [](const Matrix& m) { return m.rows * m.columns; };
-    const auto left = [&](const Bucket& bucket) {
-      return bucket.bytes / 4 - sum(bucket, [&](const Matrix& m) { return area(m) - factors.rank * m.rows; });
-    };
-    const auto right = [&](const Bucket& bucket) {
-      return sum(bucket, [&](const Matrix& m) { return factors.rank * m.columns; });
-    };
-    if (std::none_of(work_.buckets.begin(), work_.buckets.end(), right))
-      fail<ConfigError>("codec \"powersgd\" of rank ", factors.rank,
-                        " would compress nothing: no bucket of this work lists a matrix whose two factors "
-                        "have at most half of its elements");
-    const int half = std::max(1, lanes_ / 2);
-    Leg there = by_messages(ring, ranks_, half, 4, left);
-    costs(there, 1, 0);
-    Leg back = by_messages(ring, ranks_, half, 4, right);
-    costs(back, 2, 1);  // before: the right factors and the residuals; after: the gradients from the factors
-    legs_.legs.push_back(std::move(there));
-    legs_.legs.push_back(std::move(back));
-  } else {
+  if (codec == "bf16" || codec == "f16")
+    add_16_bit();
+  else if (codec == "int8")
+    add_int8();
+  else if (codec == "topk")
+    add_top_k();
+  else if (codec == "powersgd")
+    add_power_sgd();
+  else
     fail<ConfigError>("there is no codec \"", exchange_.codec,
                       "\" to simulate; choose none, bf16, f16, int8, topk or powersgd");
+}
+
+CONVOY_FUNCTION void LegMaker::set_passes(Leg& leg, double before, double after) const {
+  for (std::size_t b = 0; b < leg.crossings.size(); ++b) {
+    const auto bytes = static_cast<double>(work_.buckets[b].bytes);
+    leg.crossings[b].before = combined(before * bytes);
+    leg.crossings[b].after = combined(after * bytes);
   }
+}
+
+CONVOY_FUNCTION void LegMaker::add_16_bit() {
+  Leg leg = by_messages(schedule::View::of<schedule::Ring>(), ranks_, lanes_, 2,
+                        [](const Bucket& bucket) { return bucket.bytes / 4; });
+  set_passes(leg, 1, 1);
+  legs_.legs.push_back(std::move(leg));
+}
+
+CONVOY_FUNCTION void LegMaker::add_int8() {
+  using comm::codec::Int8;
+  const auto n = static_cast<std::int64_t>(ranks_);
+  const auto count = [&](const Bucket& bucket) {
+    const std::int64_t block = (bucket.bytes / 4 + n * Int8::block - 1) / (n * Int8::block) * Int8::block;
+    return bucket.bytes > 0 ? n * Int8::bytes(block) : 0;
+  };
+  const int half = std::max(1, lanes_ / 2);
+  Leg scatter = by_messages(schedule::View::of<schedule::AllToAll>(), ranks_, half, 1, count);
+  set_passes(scatter, 1, 0);
+  Leg back = by_messages(schedule::View::of<schedule::RingAllGather>(), ranks_, half, 1, count);
+  // Before: a rank decodes its block from each of the n ranks, and encodes the sum. A block is 1/n of a pass.
+  set_passes(back, 1 + 1.0 / static_cast<double>(n), 1);
+  legs_.legs.push_back(std::move(scatter));
+  legs_.legs.push_back(std::move(back));
+}
+
+CONVOY_FUNCTION void LegMaker::add_top_k() {
+  const comm::codec::TopK topk{exchange_.codec_fraction, 0};
+  topk.check();
+  const auto n = static_cast<std::int64_t>(ranks_);
+  Leg leg = by_messages(schedule::View::of<schedule::RingAllGather>(), ranks_, lanes_, 1,
+                        [&](const Bucket& bucket) { return n * topk.bytes(bucket.bytes / 4); });
+  // Before: one pass finds the threshold, and one takes the elements above it. After: one pass clears the
+  // gradients, to which the pairs of all ranks are added. A pair is as large as two elements.
+  set_passes(leg, 2, 1 + 2 * exchange_.codec_fraction * static_cast<double>(n));
+  legs_.legs.push_back(std::move(leg));
+}
+
+// Steps after the warm-up, in which gradients are sent uncompressed.
+CONVOY_FUNCTION void LegMaker::add_power_sgd() {
+  const comm::codec::PowerSgd factors{exchange_.codec_rank, 0};
+  factors.check();
+  const auto sum = [&](const Bucket& bucket, auto of) {
+    std::int64_t elements = 0;
+    for (const Matrix& m : bucket.matrices)
+      if (factors.compresses(m.rows, m.columns)) elements += of(m);
+    return elements;
+  };
+  const auto area = [](const Matrix& m) { return m.rows * m.columns; };
+  const auto left = [&](const Bucket& bucket) {
+    return bucket.bytes / 4 - sum(bucket, [&](const Matrix& m) { return area(m) - factors.rank * m.rows; });
+  };
+  const auto right = [&](const Bucket& bucket) {
+    return sum(bucket, [&](const Matrix& m) { return factors.rank * m.columns; });
+  };
+  if (std::none_of(work_.buckets.begin(), work_.buckets.end(), right))
+    fail<ConfigError>("codec \"powersgd\" of rank ", factors.rank,
+                      " would compress nothing: no bucket of this work lists a matrix whose two factors "
+                      "have at most half of its elements");
+  const int half = std::max(1, lanes_ / 2);
+  Leg there = by_messages(schedule::View::of<schedule::Ring>(), ranks_, half, 4, left);
+  set_passes(there, 1, 0);
+  Leg back = by_messages(schedule::View::of<schedule::Ring>(), ranks_, half, 4, right);
+  // Before: the right factors and the residuals. After: the gradients from the factors.
+  set_passes(back, 2, 1);
+  legs_.legs.push_back(std::move(there));
+  legs_.legs.push_back(std::move(back));
 }
 
 CONVOY_FUNCTION Legs LegMaker::make() {
