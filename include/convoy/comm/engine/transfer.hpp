@@ -71,7 +71,7 @@ class Transfer {
     begin_ = now;
     at_ = posted_ = confirmed_ = 0;
     state_ = State::under_way;
-    if (outside_ != nullptr) std::memcpy(data_, outside_, static_cast<std::size_t>(count_) * element_);
+    if (outside_ != nullptr) std::memcpy(data_, outside_, data_bytes());
   }
   /// Executes instructions until one has to wait; true if any was executed.
   bool advance(Port& port, std::byte* scratch);
@@ -79,7 +79,7 @@ class Transfer {
   bool landed() const { return at_ >= program_->instructions.size(); }
   void end() {
     state_ = State::complete;
-    if (outside_ != nullptr) std::memcpy(outside_, data_, static_cast<std::size_t>(count_) * element_);
+    if (outside_ != nullptr) std::memcpy(outside_, data_, data_bytes());
   }
   /// Whether it is complete and no peer is still reading what this rank sent.
   bool quiet(Port& port);
@@ -91,7 +91,7 @@ class Transfer {
       const auto at = reinterpret_cast<std::uintptr_t>(other);
       return at < end && at + length > begin;
     };
-    const std::size_t own = static_cast<std::size_t>(count_) * element_;
+    const std::size_t own = data_bytes();
     return meets(data_, own) || (outside_ != nullptr && meets(outside_, own)) ||
            (inbox_ != nullptr && meets(inbox_, 1));
   }
@@ -109,6 +109,11 @@ class Transfer {
  private:
   enum class State : unsigned char { idle, under_way, complete };
 
+  std::size_t data_bytes() const { return static_cast<std::size_t>(count_) * element_; }
+  // Makes `data_` memory that peers can reach.
+  void bring_within_reach(Port& port, const Cargo& cargo);
+  // Sets the size of a scratch buffer, and returns the bytes of all.
+  std::size_t size_scratch();
   // The elements of an instruction: a range of the buffer or, for a chunk in the inbox, of the inbox.
   Range elements_of(const Program::Instruction& instruction, const schedule::Blocks& buffer) const;
   // The same, cached: computing the range takes divisions, which cost more than a short message.
@@ -173,16 +178,7 @@ CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
   port.buckets = std::max(port.buckets, bucket_ + 1);
   purpose_ = Purpose::of(program.goal, cargo.reduction, bucket_, port.name_of(program.root)).number();
   state_ = State::idle;
-  const std::size_t bytes = static_cast<std::size_t>(count_) * element_;
-  outside_ = nullptr;
-  if (port.size() > 1 && bytes > 0 && !program.copied && !port.transport.reaches(cargo.data, bytes)) {
-    if (bounce_.size() < bytes) {
-      bounce_ = {};
-      bounce_ = Buffer<std::byte>(bytes, port.transport.memory());
-    }
-    outside_ = cargo.data;
-    data_ = bounce_.data();
-  }
+  bring_within_reach(port, cargo);
   if (requests_.size() < program.instructions.size()) requests_.resize(program.instructions.size());
   if (!as_before) {
     ranges_.clear();
@@ -196,9 +192,26 @@ CONVOY_FUNCTION std::size_t Transfer::prepare(Port& port, const Cargo& cargo) {
     into_.assign(n, nullptr);
     from_.assign(n, nullptr);
     peers_[static_cast<std::size_t>(port.rank())] = data_;
-    streams_ = static_cast<std::int64_t>(bytes * n) >= tuning.streaming_bytes;
+    streams_ = static_cast<std::int64_t>(data_bytes() * n) >= tuning.streaming_bytes;
   }
-  if (port.transport.in_place()) return 0;
+  return port.transport.in_place() ? 0 : size_scratch();
+}
+
+CONVOY_FUNCTION void Transfer::bring_within_reach(Port& port, const Cargo& cargo) {
+  outside_ = nullptr;
+  if (port.size() == 1 || data_bytes() == 0 || program_->copied ||
+      port.transport.reaches(cargo.data, data_bytes()))
+    return;
+  if (bounce_.size() < data_bytes()) {
+    bounce_ = {};  // first, so that there are never two
+    bounce_ = Buffer<std::byte>(data_bytes(), port.transport.memory());
+  }
+  outside_ = cargo.data;
+  data_ = bounce_.data();
+}
+
+CONVOY_FUNCTION std::size_t Transfer::size_scratch() {
+  const Program& program = *program_;
   std::size_t longest = 0, reduces = 0;
   for (std::size_t i = 0; i < program.instructions.size(); ++i)
     if (program.instructions[i].act == Act::receive_reduce) {
