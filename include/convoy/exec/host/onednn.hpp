@@ -168,88 +168,109 @@ struct ProductShape {
   dnnl_dims_t padding_low = {}, padding_high = {};
 };
 
+// Both versions of oneDNN make the description of a convolution or inner product for one direction.
+#if DNNL_VERSION_MAJOR >= 3
+
+[[gnu::cold]] inline dnnl_status_t create_convolution(dnnl_primitive_desc_t* made, dnnl_engine_t engine,
+                                                      const_dnnl_primitive_attr_t attributes,
+                                                      Direction direction, const ProductShape& s,
+                                                      const_dnnl_primitive_desc_t hint) {
+  switch (direction) {
+    case Direction::forward:
+      return dnnl_convolution_forward_primitive_desc_create(
+          made, engine, dnnl_forward_training, s.algorithm, s.src, s.weights, s.bias, s.dst, s.strides,
+          s.dilates, s.padding_low, s.padding_high, attributes);
+    case Direction::data:
+      return dnnl_convolution_backward_data_primitive_desc_create(made, engine, s.algorithm, s.src, s.weights,
+                                                                  s.dst, s.strides, s.dilates, s.padding_low,
+                                                                  s.padding_high, hint, attributes);
+    case Direction::weights:
+      return dnnl_convolution_backward_weights_primitive_desc_create(
+          made, engine, s.algorithm, s.src, s.weights, s.bias, s.dst, s.strides, s.dilates, s.padding_low,
+          s.padding_high, hint, attributes);
+  }
+  return dnnl_unimplemented;
+}
+
+[[gnu::cold]] inline dnnl_status_t create_inner_product(dnnl_primitive_desc_t* made, dnnl_engine_t engine,
+                                                        const_dnnl_primitive_attr_t attributes,
+                                                        Direction direction, const ProductShape& s,
+                                                        const_dnnl_primitive_desc_t hint) {
+  switch (direction) {
+    case Direction::forward:
+      return dnnl_inner_product_forward_primitive_desc_create(made, engine, dnnl_forward_training, s.src,
+                                                              s.weights, s.bias, s.dst, attributes);
+    case Direction::data:
+      return dnnl_inner_product_backward_data_primitive_desc_create(made, engine, s.src, s.weights, s.dst,
+                                                                    hint, attributes);
+    case Direction::weights:
+      return dnnl_inner_product_backward_weights_primitive_desc_create(made, engine, s.src, s.weights, s.bias,
+                                                                       s.dst, hint, attributes);
+  }
+  return dnnl_unimplemented;
+}
+
+#else
+
+[[gnu::cold]] inline dnnl_status_t create_convolution(dnnl_primitive_desc_t* made, dnnl_engine_t engine,
+                                                      const_dnnl_primitive_attr_t attributes,
+                                                      Direction direction, const ProductShape& s,
+                                                      const_dnnl_primitive_desc_t hint) {
+  dnnl_convolution_desc_t convolution;
+  dnnl_status_t status = dnnl_unimplemented;
+  switch (direction) {
+    case Direction::forward:
+      status = dnnl_dilated_convolution_forward_desc_init(&convolution, dnnl_forward_training, s.algorithm,
+                                                          s.src, s.weights, s.bias, s.dst, s.strides,
+                                                          s.dilates, s.padding_low, s.padding_high);
+      break;
+    case Direction::data:
+      status = dnnl_dilated_convolution_backward_data_desc_init(&convolution, s.algorithm, s.src, s.weights,
+                                                                s.dst, s.strides, s.dilates, s.padding_low,
+                                                                s.padding_high);
+      break;
+    case Direction::weights:
+      status = dnnl_dilated_convolution_backward_weights_desc_init(&convolution, s.algorithm, s.src,
+                                                                   s.weights, s.bias, s.dst, s.strides,
+                                                                   s.dilates, s.padding_low, s.padding_high);
+      break;
+  }
+  return status == dnnl_success ? dnnl_primitive_desc_create(made, &convolution, attributes, engine, hint)
+                                : status;
+}
+
+[[gnu::cold]] inline dnnl_status_t create_inner_product(dnnl_primitive_desc_t* made, dnnl_engine_t engine,
+                                                        const_dnnl_primitive_attr_t attributes,
+                                                        Direction direction, const ProductShape& s,
+                                                        const_dnnl_primitive_desc_t hint) {
+  dnnl_inner_product_desc_t product;
+  dnnl_status_t status = dnnl_unimplemented;
+  switch (direction) {
+    case Direction::forward:
+      status = dnnl_inner_product_forward_desc_init(&product, dnnl_forward_training, s.src, s.weights, s.bias,
+                                                    s.dst);
+      break;
+    case Direction::data:
+      status = dnnl_inner_product_backward_data_desc_init(&product, s.src, s.weights, s.dst);
+      break;
+    case Direction::weights:
+      status = dnnl_inner_product_backward_weights_desc_init(&product, s.src, s.weights, s.bias, s.dst);
+      break;
+  }
+  return status == dnnl_success ? dnnl_primitive_desc_create(made, &product, attributes, engine, hint)
+                                : status;
+}
+
+#endif
+
 /// oneDNN's first choice for one direction; empty if it has none. `hint` is the description chosen for
 /// forward; null for forward itself.
 [[gnu::cold]] inline Description describe(dnnl_engine_t engine, const_dnnl_primitive_attr_t attributes,
                                           Direction direction, const ProductShape& s,
                                           const_dnnl_primitive_desc_t hint) {
   Description made;
-  dnnl_status_t status = dnnl_unimplemented;
-#if DNNL_VERSION_MAJOR >= 3
-  if (s.is_convolution) {
-    switch (direction) {
-      case Direction::forward:
-        status = dnnl_convolution_forward_primitive_desc_create(
-            made.out(), engine, dnnl_forward_training, s.algorithm, s.src, s.weights, s.bias, s.dst,
-            s.strides, s.dilates, s.padding_low, s.padding_high, attributes);
-        break;
-      case Direction::data:
-        status = dnnl_convolution_backward_data_primitive_desc_create(
-            made.out(), engine, s.algorithm, s.src, s.weights, s.dst, s.strides, s.dilates, s.padding_low,
-            s.padding_high, hint, attributes);
-        break;
-      case Direction::weights:
-        status = dnnl_convolution_backward_weights_primitive_desc_create(
-            made.out(), engine, s.algorithm, s.src, s.weights, s.bias, s.dst, s.strides, s.dilates,
-            s.padding_low, s.padding_high, hint, attributes);
-        break;
-    }
-  } else {
-    switch (direction) {
-      case Direction::forward:
-        status = dnnl_inner_product_forward_primitive_desc_create(
-            made.out(), engine, dnnl_forward_training, s.src, s.weights, s.bias, s.dst, attributes);
-        break;
-      case Direction::data:
-        status = dnnl_inner_product_backward_data_primitive_desc_create(made.out(), engine, s.src, s.weights,
-                                                                        s.dst, hint, attributes);
-        break;
-      case Direction::weights:
-        status = dnnl_inner_product_backward_weights_primitive_desc_create(
-            made.out(), engine, s.src, s.weights, s.bias, s.dst, hint, attributes);
-        break;
-    }
-  }
-#else
-  dnnl_convolution_desc_t convolution;
-  dnnl_inner_product_desc_t product;
-  if (s.is_convolution) {
-    switch (direction) {
-      case Direction::forward:
-        status = dnnl_dilated_convolution_forward_desc_init(&convolution, dnnl_forward_training, s.algorithm,
-                                                            s.src, s.weights, s.bias, s.dst, s.strides,
-                                                            s.dilates, s.padding_low, s.padding_high);
-        break;
-      case Direction::data:
-        status = dnnl_dilated_convolution_backward_data_desc_init(&convolution, s.algorithm, s.src, s.weights,
-                                                                  s.dst, s.strides, s.dilates, s.padding_low,
-                                                                  s.padding_high);
-        break;
-      case Direction::weights:
-        status = dnnl_dilated_convolution_backward_weights_desc_init(
-            &convolution, s.algorithm, s.src, s.weights, s.bias, s.dst, s.strides, s.dilates, s.padding_low,
-            s.padding_high);
-        break;
-    }
-  } else {
-    switch (direction) {
-      case Direction::forward:
-        status = dnnl_inner_product_forward_desc_init(&product, dnnl_forward_training, s.src, s.weights,
-                                                      s.bias, s.dst);
-        break;
-      case Direction::data:
-        status = dnnl_inner_product_backward_data_desc_init(&product, s.src, s.weights, s.dst);
-        break;
-      case Direction::weights:
-        status = dnnl_inner_product_backward_weights_desc_init(&product, s.src, s.weights, s.bias, s.dst);
-        break;
-    }
-  }
-  const void* const described =
-      s.is_convolution ? static_cast<const void*>(&convolution) : static_cast<const void*>(&product);
-  if (status == dnnl_success)
-    status = dnnl_primitive_desc_create(made.out(), described, attributes, engine, hint);
-#endif
+  const auto create = s.is_convolution ? create_convolution : create_inner_product;
+  const dnnl_status_t status = create(made.out(), engine, attributes, direction, s, hint);
   return status == dnnl_success ? std::move(made) : Description();
 }
 
