@@ -63,6 +63,13 @@ class Bpe {
         if (slots[at].pair == pair) return &slots[at];
       }
     }
+    // Gives the bytes their ids. Returns the byte for which each character of a file stands, or -1.
+    std::vector<int> number_bytes();
+    void insert(const Merge& merge) {
+      std::size_t at = slot_of(merge.pair);
+      while (slots[at].rank >= 0) at = (at + 1) & (slots.size() - 1);
+      slots[at] = merge;
+    }
     // The upper bits of the product depend on all bits of both ids.
     std::size_t slot_of(std::uint64_t pair) const {
       return static_cast<std::size_t>((pair * 0x9e3779b97f4a7c15ull) >> shift);
@@ -260,8 +267,7 @@ CONVOY_FUNCTION Bpe read_bpe(const std::filesystem::path& path) {
   return parse_bpe(read_text(path), path.string());
 }
 
-CONVOY_FUNCTION Bpe parse_bpe(std::string_view text, std::string_view name) {
-  auto merges = std::make_shared<Bpe::Merges>();
+CONVOY_FUNCTION std::vector<int> Bpe::Merges::number_bytes() {
   // A byte that is a printable Latin-1 character is written as that character, the others as the characters
   // from U+0100 on. Ids number the bytes in the order of these characters.
   std::vector<int> byte_of(256 + 68, -1);
@@ -272,9 +278,15 @@ CONVOY_FUNCTION Bpe parse_bpe(std::string_view text, std::string_view name) {
   }
   for (const int byte : byte_of) {
     if (byte < 0) continue;
-    merges->id_of_byte[byte] = static_cast<i32>(merges->tokens.size());
-    merges->tokens.emplace_back(1, static_cast<char>(static_cast<unsigned char>(byte)));
+    id_of_byte[byte] = static_cast<i32>(tokens.size());
+    tokens.emplace_back(1, static_cast<char>(static_cast<unsigned char>(byte)));
   }
+  return byte_of;
+}
+
+CONVOY_FUNCTION Bpe parse_bpe(std::string_view text, std::string_view name) {
+  auto merges = std::make_shared<Bpe::Merges>();
+  const std::vector<int> byte_of = merges->number_bytes();
   std::unordered_map<std::string, i32> ids;
   for (const std::string& token : merges->tokens) ids.emplace(token, static_cast<i32>(ids.size()));
 
@@ -321,9 +333,7 @@ CONVOY_FUNCTION Bpe parse_bpe(std::string_view text, std::string_view name) {
     // Two merges may make the same piece, which then has one id.
     const auto [made, added] = ids.emplace(std::move(left), static_cast<i32>(merges->tokens.size()));
     if (added) merges->tokens.push_back(made->first);
-    std::size_t slot = merges->slot_of(pair);
-    while (merges->slots[slot].rank >= 0) slot = (slot + 1) & (merges->slots.size() - 1);
-    merges->slots[slot] = {pair, rank++, made->second};
+    merges->insert({pair, rank++, made->second});
   }
   Bpe bpe;
   bpe.merges_ = std::move(merges);

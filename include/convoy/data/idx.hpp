@@ -40,50 +40,54 @@ IdxArray read_idx(const std::filesystem::path& path, int rank);
 
 namespace convoy::data {
 
-CONVOY_FUNCTION IdxArray read_idx(const std::filesystem::path& path, int rank) {
-  constexpr auto type_name = [](unsigned code) -> std::string_view {
-    switch (code) {
-      case 0x08:
-        return "unsigned bytes";
-      case 0x09:
-        return "signed bytes";
-      case 0x0b:
-        return "16-bit integers";
-      case 0x0c:
-        return "32-bit integers";
-      case 0x0d:
-        return "floats";
-      case 0x0e:
-        return "doubles";
-      default:
-        return {};
-    }
-  };
+namespace detail {
 
-  ByteSource source(path);
+inline std::string_view name_of_idx_type(unsigned code) {
+  switch (code) {
+    case 0x08:
+      return "unsigned bytes";
+    case 0x09:
+      return "signed bytes";
+    case 0x0b:
+      return "16-bit integers";
+    case 0x0c:
+      return "32-bit integers";
+    case 0x0d:
+      return "floats";
+    case 0x0e:
+      return "doubles";
+    default:
+      return {};
+  }
+}
+
+/// Reads the magic number of an IDX file, and checks that it is that of unsigned bytes with `rank` extents.
+inline void expect_idx_magic(ByteSource& source, int rank) {
   const std::string& name = source.path();
   unsigned char magic[4];
   if (source.read(std::as_writable_bytes(std::span(magic))) != sizeof(magic))
     fail<DataError>("data: ", name, " is too short for an IDX file: its magic number needs 4 bytes");
-  if (magic[0] != 0 || magic[1] != 0 || type_name(magic[2]).empty()) {
+  if (magic[0] != 0 || magic[1] != 0 || name_of_idx_type(magic[2]).empty()) {
     const unsigned value =
         unsigned{magic[0]} << 24 | unsigned{magic[1]} << 16 | unsigned{magic[2]} << 8 | magic[3];
     fail<DataError>("data: ", name, " is not an IDX file: the magic number at byte 0 is ", value,
                     ", expected ", 0x800 + rank);
   }
   if (magic[2] != 0x08)
-    fail<DataError>("data: ", name, " holds ", type_name(magic[2]), " (type code ", int{magic[2]},
+    fail<DataError>("data: ", name, " holds ", name_of_idx_type(magic[2]), " (type code ", int{magic[2]},
                     " at byte 2), expected unsigned bytes (8)");
   if (magic[3] != rank)
     fail<DataError>("data: ", name, " has ", int{magic[3]}, " extents (byte 3), expected ", rank,
                     rank == 3   ? ": it does not hold images"
                     : rank == 1 ? ": it does not hold labels"
                                 : "");
+}
 
-  IdxArray array;
+/// Reads the extents, whose product is at most `limit`, and returns the product.
+inline std::uint64_t read_idx_extents(ByteSource& source, int rank, std::uint64_t limit,
+                                      std::vector<std::uint32_t>& extents) {
+  const std::string& name = source.path();
   std::uint64_t size = 1;
-  const std::uint64_t header = 4 + 4 * static_cast<std::uint64_t>(rank);
-  const std::uint64_t limit = source.limit() > header ? source.limit() - header : 0;
   for (int i = 0; i < rank; ++i) {
     unsigned char b[4];
     if (source.read(std::as_writable_bytes(std::span(b))) != sizeof(b))
@@ -99,8 +103,21 @@ CONVOY_FUNCTION IdxArray read_idx(const std::filesystem::path& path, int rank) {
                       " is ", extent, ", but a file of ", source.file_size(), " bytes holds at most ", limit,
                       " elements");
     size *= extent;
-    array.extents.push_back(extent);
+    extents.push_back(extent);
   }
+  return size;
+}
+
+}  // namespace detail
+
+CONVOY_FUNCTION IdxArray read_idx(const std::filesystem::path& path, int rank) {
+  ByteSource source(path);
+  const std::string& name = source.path();
+  detail::expect_idx_magic(source, rank);
+  const std::uint64_t header = 4 + 4 * static_cast<std::uint64_t>(rank);
+  const std::uint64_t limit = source.limit() > header ? source.limit() - header : 0;
+  IdxArray array;
+  const std::uint64_t size = detail::read_idx_extents(source, rank, limit, array.extents);
   if (!source.gzip() && size != limit)
     fail<DataError>("data: ", name, " is ", size < limit ? "larger" : "smaller",
                     " than its header announces: ", limit, " bytes of elements, expected ", size);

@@ -76,6 +76,11 @@ class Safetensors {
   const Tensor& expect(std::string_view name) const;
   void read_bytes(std::uint64_t from, void* to, std::size_t bytes) const;
   void read_header(std::string_view text, std::uint64_t data_bytes);
+  // Sets where a tensor of a known type and shape lies, and checks that its elements fit there.
+  void place(Tensor& tensor, std::string_view name, std::span<const std::uint64_t> offsets,
+             std::uint64_t data_bytes) const;
+  // Checks that every byte belongs to exactly one tensor.
+  void expect_no_gaps(std::uint64_t data_bytes) const;
 
   std::filesystem::path path_;
   std::unique_ptr<std::FILE, Close> file_;
@@ -196,28 +201,38 @@ CONVOY_FUNCTION void Safetensors::read_header(std::string_view text, std::uint64
         json.fail_here(concat("a tensor has a member ", cited(key)));
     });
     members.expect("a tensor", {"dtype", "shape", "data_offsets"});
-    const auto known = std::find_if(detail::element_bits.begin(), detail::element_bits.end(),
-                                    [&](const auto& entry) { return entry.first == tensor.dtype; });
-    if (known == detail::element_bits.end())
-      refuse(name, concat("is of type ", cited(tensor.dtype), ", which is none of the format's"));
-    if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes)
-      refuse(name, concat("does not lie in the ", data_bytes, " bytes behind the header"));
-    tensor.begin = offsets[0];
-    tensor.end = offsets[1];
-    for (const std::int64_t extent : tensor.shape) {
-      if (extent > 0 && tensor.elements > std::numeric_limits<std::int64_t>::max() / 64 / extent)
-        refuse(name, concat("is too large with shape ", detail::text_of(tensor.shape)));
-      tensor.elements *= extent;
-    }
-    const std::uint64_t bytes = tensor.end - tensor.begin;
-    const auto bits = static_cast<std::uint64_t>(tensor.elements * known->second);
-    if (bits % 8 != 0 || bytes != bits / 8)
-      refuse(name, concat("has ", bytes, " bytes, not those of ", tensor.dtype, " and shape ",
-                          detail::text_of(tensor.shape)));
+    place(tensor, name, offsets, data_bytes);
     if (!tensors_.emplace(name, std::move(tensor)).second) refuse(name, "is there twice");
   });
   json.end();
-  // Every byte belongs to exactly one tensor.
+  expect_no_gaps(data_bytes);
+}
+
+CONVOY_FUNCTION void Safetensors::place(Tensor& tensor, std::string_view name,
+                                        std::span<const std::uint64_t> offsets,
+                                        std::uint64_t data_bytes) const {
+  const auto known = std::find_if(detail::element_bits.begin(), detail::element_bits.end(),
+                                  [&](const auto& entry) { return entry.first == tensor.dtype; });
+  if (known == detail::element_bits.end())
+    refuse(name, concat("is of type ", cited(tensor.dtype), ", which is none of the format's"));
+  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes)
+    refuse(name, concat("does not lie in the ", data_bytes, " bytes behind the header"));
+  tensor.begin = offsets[0];
+  tensor.end = offsets[1];
+  for (const std::int64_t extent : tensor.shape) {
+    if (extent > 0 && tensor.elements > std::numeric_limits<std::int64_t>::max() / 64 / extent)
+      refuse(name, concat("is too large with shape ", detail::text_of(tensor.shape)));
+    tensor.elements *= extent;
+  }
+  const std::uint64_t bytes = tensor.end - tensor.begin;
+  const auto bits = static_cast<std::uint64_t>(tensor.elements * known->second);
+  if (bits % 8 != 0 || bytes != bits / 8)
+    refuse(name, concat("has ", bytes, " bytes, not those of ", tensor.dtype, " and shape ",
+                        detail::text_of(tensor.shape)));
+}
+
+CONVOY_FUNCTION void Safetensors::expect_no_gaps(std::uint64_t data_bytes) const {
+  const std::string file = path_.string();
   std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
   for (const auto& [name, tensor] : tensors_) places.emplace_back(tensor.begin, tensor.end);
   std::sort(places.begin(), places.end());
