@@ -33,13 +33,15 @@ inline void expect_rows(const BatchView& batch, int most) {
     fail<ConfigError>("exec: a batch of ", batch.rows, " rows was given to an exec prepared for 1 to ", most);
 }
 
-/// Throws ConfigError unless a batch has the fields of the plan.
+/// Throws ConfigError unless a batch has the fields of the plan, none of them null.
 inline void expect_fields(const Plan& plan, const BatchView& batch) {
   std::size_t fields = 0;
   for (const auto& node : plan.nodes) fields += node.given;
   if (batch.fields.size() != fields)
     fail<ConfigError>("exec: a batch of ", batch.fields.size(), " fields was given to a model of ", fields,
                       " inputs and labels");
+  for (std::size_t k = 0; k < fields; ++k)
+    if (batch.fields[k] == nullptr) fail<ConfigError>("exec: field ", k, " of a batch is a null pointer");
 }
 
 /// Throws ConfigError unless a batch has 1 to `most` rows and the fields of the plan; throws ExecError for a
