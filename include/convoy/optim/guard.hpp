@@ -9,13 +9,13 @@
 
 namespace convoy::optim {
 
-/// What is done with the gradient of a step, summed over micro-steps and ranks, before the update. A loss
-/// that is not finite ends the training (ExecError), whatever the guard says. Exchanges in which no rank has
-/// the whole gradient, such as asynchronous servers, refuse a guard (ConfigError).
+/// What is done with the gradient of a step, summed over micro-steps and ranks, before the update. Exchanges
+/// in which no rank has the whole gradient, such as asynchronous servers, refuse a guard (ConfigError).
 struct Guard {
   float max_norm = 0;  ///< clips the norm of the gradient over all parameters (Pascanu et al., "On the
                        ///< difficulty of training recurrent neural networks", 2013); 0: no clipping
-  bool skip_not_finite = false;  ///< skips a step whose gradient has an infinity or a NaN
+  bool skip_not_finite = false;  ///< skips a step whose gradient has an infinity or a NaN. Without it, a loss
+                                 ///< that is not finite ends the training (ExecError) after its update
   bool measure = false;  ///< reports the norm (train::StepReport::gradient_norm) even if nothing else needs
                          ///< it. Costs a pass over the gradient, and no update starts before the whole
                          ///< gradient has arrived

@@ -23,10 +23,11 @@
 
 namespace convoy::train {
 
-/// The options of `fit`. All ranks must pass the same `epochs`, `steps` and `early_stop`. Ranks compare only
-/// the sizes of the two data sets and whether there is a keeper. Callbacks, `log` and `readers` may differ.
+/// The options of `fit`. All ranks must pass the same `epochs`, `steps` and `early_stop`, data sets of the
+/// same sizes, and a keeper or none; ranks compare these. Callbacks, `log` and `readers` may differ.
 struct FitOptions {
-  int epochs = 1;                  ///< of the whole fit; those before a resume count
+  int epochs = 1;                  ///< of the whole fit; those before a resume count. Another fit of the same
+                                   ///< trainer goes on with other random orders and draws
   std::int64_t steps = 0;          ///< stop after this many optimizer steps; those before a resume count; 0:
                                    ///< no limit but `epochs`
   data::DatasetRef validate = {};  ///< evaluated after each epoch: `.validate = &mnist.test`
@@ -55,7 +56,8 @@ struct FitRun {
   data::BatchPlan batches;
   int accumulate;
   std::int64_t steps_per_epoch;
-  bool counts_by_value;  ///< whether the count of a loss depends on label values
+  std::int64_t earlier_epochs;  ///< of earlier fits, which the epochs of this fit follow in random orders
+  bool counts_by_value;         ///< whether the count of a loss depends on label values
   Patience patience;
   std::vector<double> counts{};
   FitReport fit{};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -53,6 +54,8 @@ class Loop {
   StepReport step();
 
   FitReport fit(const data::DatasetRef& set, const FitOptions& options);
+
+  void set_lr_factor(double factor);
 
  private:
   data::Shard shard_to_train_on() const {
@@ -186,6 +189,13 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   if (!all_equal(replica_.comm(), {keeps}))
     fail<ConfigError>(
         "fit: some ranks have a FitOptions::keeper and others do not; give one to all ranks or to none");
+  const EarlyStop& rule = options.early_stop;
+  if (!all_equal(replica_.comm(),
+                 {static_cast<std::uint64_t>(options.epochs), static_cast<std::uint64_t>(options.steps),
+                  static_cast<std::uint64_t>(rule.patience), std::bit_cast<std::uint64_t>(rule.min_delta),
+                  std::bit_cast<std::uint64_t>(rule.target_accuracy.value_or(-1))}))
+    fail<ConfigError>(
+        "fit: the ranks' FitOptions differ in epochs, steps or early_stop; give all ranks the same");
   FitPosition at;
   if (keeps) {
     at = options.keeper->resume();
@@ -214,6 +224,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
              .batches = batches,
              .accumulate = accumulate,
              .steps_per_epoch = (batches.steps() + accumulate - 1) / accumulate,
+             .earlier_epochs = replica_.earlier_epochs(),
              .counts_by_value = by_value,
              .patience = Patience(options.early_stop),
              .counts = std::vector<double>(plan_.losses.size())};
@@ -222,9 +233,24 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
        epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
     end_epoch(run, train_epoch(run, epoch));
   if (options.keeper != nullptr) options.keeper->finish();
+  replica_.set_earlier_epochs(run.earlier_epochs + run.at.epoch + (run.next_step > 0 ? 1 : 0));
   dismiss_servers(false, at);
   summarize(run.fit, run.times);
   return std::move(run.fit);
+}
+
+template <class Replica>
+void Loop<Replica>::set_lr_factor(double factor) {
+  if (replica_.comm().has_servers())
+    fail<ConfigError>(
+        "trainer: a factor on the learning rate does not reach the servers, which make the updates by "
+        "Config::schedule");
+  if (!(factor >= 0 && std::isfinite(factor)))
+    fail<ConfigError>("trainer: the factor on the learning rate must be finite and at least 0, not ", factor);
+  if (!all_equal(replica_.comm(), {std::bit_cast<std::uint64_t>(factor)}))
+    fail<ConfigError>("trainer: the ranks' factors on the learning rate differ; rank ", replica_.rank(),
+                      " has ", factor);
+  replica_.set_lr_factor(factor);
 }
 
 template <class Replica>
@@ -283,7 +309,7 @@ void Loop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const
 template <class Replica>
 EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
   const Stopwatch watch;
-  run.feed.start(epoch, std::min(run.next_step * run.accumulate, run.batches.steps()));
+  run.feed.start(run.earlier_epochs + epoch, std::min(run.next_step * run.accumulate, run.batches.steps()));
   if (run.counts_by_value && run.next_step < run.steps_per_epoch) agree_on_counts(run, run.next_step);
   while (run.next_step < run.steps_per_epoch && run.fit.stopped == StopReason::finished) {
     train_step(run, epoch, run.next_step);
@@ -296,6 +322,8 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
     }
   }
   report_pending_steps(run, epoch);
+  if (run.at.rows == 0)
+    fail<ExecError>("the loss of every step of epoch ", epoch, " is not finite, so training stops");
   // A fit that stops within an epoch resumes from here: evaluation would change the running statistics.
   if (run.options.keeper != nullptr && run.next_step < run.steps_per_epoch) keep(run, run.at);
   EpochReport of_epoch;
@@ -309,10 +337,12 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
 template <class Replica>
 void Loop<Replica>::take(FitRun& run, StepReport report, int epoch, double seconds) {
   run.complete(report, epoch, seconds);
-  run.at.rows += report.rows;
-  run.at.loss += report.loss * static_cast<double>(report.rows);
-  run.at.correct += std::llround(report.accuracy.value_or(0) * static_cast<double>(report.labels));
-  run.at.labels += report.labels;
+  if (std::isfinite(report.loss)) {  // else the step is skipped
+    run.at.rows += report.rows;
+    run.at.loss += report.loss * static_cast<double>(report.rows);
+    run.at.correct += std::llround(report.accuracy.value_or(0) * static_cast<double>(report.labels));
+    run.at.labels += report.labels;
+  }
   const auto& options = run.options;
   if (options.log != nullptr && replica_.rank() == 0) log_step(*options.log, report, options.log_every);
   const bool told = replica_.told_to_stop();
@@ -352,11 +382,13 @@ bool Loop<Replica>::dismiss_servers(bool goes_on, FitPosition& at) {
   if (!replica_.comm().has_servers()) return goes_on;
   struct State {
     bool goes_on;
-    std::int64_t steps_done;
+    std::int64_t steps_done, earlier_epochs;
     FitPosition at;
   };
-  const auto state = broadcast_with_servers(replica_.comm(), State{goes_on, replica_.steps_done(), at});
+  const auto state = broadcast_with_servers(
+      replica_.comm(), State{goes_on, replica_.steps_done(), replica_.earlier_epochs(), at});
   replica_.set_steps_done(state.steps_done);
+  replica_.set_earlier_epochs(state.earlier_epochs);
   at = state.at;
   return state.goes_on;
 }
@@ -392,8 +424,9 @@ void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
   replica_.begin(run.counts);
   for (std::int64_t m = 0; m < micros; ++m) {
     const exec::BatchView batch = run.feed.next();
-    const exec::Pass pass{
-        .seed = replica_.config().seed, .epoch = epoch, .position = batches.rows(first + m).begin};
+    const exec::Pass pass{.seed = replica_.config().seed,
+                          .epoch = run.earlier_epochs + epoch,
+                          .position = batches.rows(first + m).begin};
     replica_.compute(batch, pass, batches.global(first + m).size(), m + 1 == micros);
   }
   // The next step's counts are summed together with this step's report, unless the report is late or workers

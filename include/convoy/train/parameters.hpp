@@ -25,7 +25,7 @@ class ParameterView {
   /// The shape as in PyTorch.
   const Shape& shape() const { return parameter().shape; }
   std::size_t size() const { return static_cast<std::size_t>(shape().size()); }
-  /// Whether training updates the parameter.
+  /// Whether the model has the parameter trained; a group of the optimizer may still freeze it.
   bool trained() const { return plan_->trained(index_); }
 
   std::vector<float> values() const {

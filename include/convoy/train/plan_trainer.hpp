@@ -35,15 +35,18 @@ class PlanTrainer {
  public:
   using Config = train::Config<Rule, Exec>;
 
+  /// The traced model.
+  const Plan& plan;
+
   /// `comm_arguments` construct the Comm. Throws as Trainer's constructor does.
   template <class... CommArguments>
-  PlanTrainer(const Plan& plan, const Config& config, CommArguments&&... comm_arguments)
-      : PlanTrainer(plan, exec::kernels<Exec>, config, std::forward<CommArguments>(comm_arguments)...) {}
+  PlanTrainer(const Plan& traced, const Config& config, CommArguments&&... comm_arguments)
+      : PlanTrainer(traced, exec::kernels<Exec>, config, std::forward<CommArguments>(comm_arguments)...) {}
   /// The same with only the kernels that the plan needs.
   template <class... CommArguments>
-  PlanTrainer(const Plan& plan, const exec::Kernels<Exec>& kernels, const Config& config,
+  PlanTrainer(const Plan& traced, const exec::Kernels<Exec>& kernels, const Config& config,
               CommArguments&&... comm_arguments)
-      : plan_(plan), replica_(plan, kernels, config, std::forward<CommArguments>(comm_arguments)...) {}
+      : plan(traced), replica_(traced, kernels, config, std::forward<CommArguments>(comm_arguments)...) {}
   PlanTrainer(const PlanTrainer&) = delete;
   PlanTrainer& operator=(const PlanTrainer&) = delete;
 
@@ -64,6 +67,12 @@ class PlanTrainer {
   int most_rows() const { return replica_.most_rows(); }
   /// Optimizer steps since construction or, if the training was resumed, since it began.
   std::int64_t steps_done() const { return replica_.steps_done(); }
+  /// What the rates of the schedule are multiplied by, in steps that begin later: for a rate that follows the
+  /// test loss, or for finding a rate. All ranks call `set_lr_factor` together, between two steps or in a
+  /// callback of `fit`. Checkpoints keep the factor. Throws ConfigError unless the factor is finite, at least
+  /// 0 and the same on all ranks, and if servers make the updates.
+  double lr_factor() const { return replica_.lr_factor(); }
+  void set_lr_factor(double factor) { loop_.set_lr_factor(factor); }
   /// The bytes of optimizer state on this rank.
   std::size_t optimizer_state_bytes() const { return replica_.optimizer_state_bytes(); }
   /// The name of the rule that updates parameters, such as "adam", also if chosen through optim::Any.
@@ -90,7 +99,7 @@ class PlanTrainer {
   StepReport step() { return loop_.step(); }
 
   /// The parameters by their PyTorch names, in canonical form.
-  ParameterList<Exec> parameters() { return {exec(), plan_}; }
+  ParameterList<Exec> parameters() { return {exec(), plan}; }
 
   /// Visits parameters and running statistics. All workers must call it together; see state.hpp.
   template <StateVisitor V>
@@ -126,8 +135,9 @@ class PlanTrainer {
   }
 
   /// The model's output with index `output` for every sample, computed on this rank alone with its own
-  /// running statistics. Throws ConfigError for an output that the model does not have and for a set that
-  /// does not fit, and DataError from the set.
+  /// running statistics. The set needs only the fields on which the output depends, so no labels. Throws
+  /// ConfigError for an output that the model does not have and for a set that does not fit, and DataError
+  /// from the set.
   template <class D>
   Prediction predict(const D& set, int output = 0) {
     return evaluator_.predict(reference(set), output);
@@ -164,7 +174,6 @@ class PlanTrainer {
     }
   }
 
-  const Plan& plan_;
   Replica<Rule, Comm, Exec> replica_;
   Evaluator<Replica<Rule, Comm, Exec>> evaluator_{replica_};
   Loop<Replica<Rule, Comm, Exec>> loop_{replica_, evaluator_};

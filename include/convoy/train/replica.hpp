@@ -61,7 +61,7 @@ class Replica {
         state_space_(make_state_space(space_)),
         most_rows_(config.batch),
         optimizer_(make_optimizer<Rule, Space>(state_space_, plan, config_)),
-        sums_(plan.losses.size(), most_unreported()),
+        sums_(plan.losses.size(), most_unreported(), config_.guard.skip_not_finite),
         verdicts_(space_, static_cast<std::size_t>(most_unreported())) {
     open();
   }
@@ -89,6 +89,12 @@ class Replica {
   std::int64_t schedule_lead() const { return schedule_lead_; }
   void set_schedule_lead(std::int64_t steps) { schedule_lead_ = steps; }
   void shift_schedule(std::int64_t steps) { schedule_lead_ += steps; }
+  /// How many epochs earlier fits have begun. Random orders and draws go on from there.
+  std::int64_t earlier_epochs() const { return earlier_epochs_; }
+  void set_earlier_epochs(std::int64_t epochs) { earlier_epochs_ = epochs; }
+  /// What the rate of the schedule is multiplied by.
+  double lr_factor() const { return lr_factor_; }
+  void set_lr_factor(double factor) { lr_factor_ = factor; }
   std::size_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
   std::string_view optimizer_name() const { return optimizer_.optimizer().facts().name; }
 
@@ -244,7 +250,7 @@ class Replica {
   comm::Fingerprint fingerprint() const;
 
   float lr_at(std::int64_t step) const {
-    return static_cast<float>(optimizer_.optimizer().facts().lr *
+    return static_cast<float>(optimizer_.optimizer().facts().lr * lr_factor_ *
                               config_.schedule.factor(step + schedule_lead_, workers()));
   }
 
@@ -357,7 +363,8 @@ class Replica {
   std::vector<comm::Tensor> tensors_;
   std::vector<Range> whole_;         // the ranges that the optimizer updates as a whole
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
-  std::int64_t steps_ = 0, schedule_lead_ = 0;
+  std::int64_t steps_ = 0, schedule_lead_ = 0, earlier_epochs_ = 0;
+  double lr_factor_ = 1;
   Progress progress_;
   std::vector<float> scales_;  // of each loss in this step
   StepSums sums_;
@@ -468,6 +475,8 @@ void Replica<Rule, Comm, Exec>::forward(const exec::BatchView& batch, const exec
 
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::backward() {
+  if (progress_.forwards <= progress_.micros)
+    fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
   const std::span<float> gradients = exec_->gradients();
   if (progress_.micros > 0) {
     if (sum_.size() == 0) sum_ = memory::Array<float, Space>(space_, gradients.size());

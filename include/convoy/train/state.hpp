@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -237,24 +238,30 @@ void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visit
   }
 }
 
-/// Visits the counters `steps`, `schedule_lead` and `skipped` of a replica.
+/// Visits the counters `steps`, `schedule_lead`, `earlier_epochs`, `lr_factor` (the bits of an f64) and
+/// `skipped` of a replica.
 template <class Rule, class Comm, class Exec>
 void visit_counters(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
   std::int64_t steps = replica.steps_done();
   // A rank that updates nothing has decided nothing.
   const bool updates = !replica.comm().updates(replica.buckets()).empty();
   std::int64_t skipped = common_number(replica.comm(), updates ? replica.optimizer().skipped() : -1);
-  std::int64_t lead = replica.schedule_lead();
+  std::int64_t lead = replica.schedule_lead(), epochs = replica.earlier_epochs();
+  auto factor = std::bit_cast<std::int64_t>(replica.lr_factor());
   visitor.counter("steps", steps);
   visitor.counter("schedule_lead", lead);
+  visitor.counter("earlier_epochs", epochs);
+  visitor.counter("lr_factor", factor);
   visitor.counter("skipped", skipped);
   if (how == Visit::read) return;
   replica.set_steps_done(steps);
   replica.set_schedule_lead(lead);
+  replica.set_earlier_epochs(epochs);
+  replica.set_lr_factor(std::bit_cast<double>(factor));
   replica.optimizer().set_skipped(skipped);
 }
 
-/// Visits all state of a replica: its weights, `optimizer.<slot>.<name>`, `steps`, `skipped`, and
+/// Visits all state of a replica: its weights, `optimizer.<slot>.<name>`, its counters, and
 /// `exchange.<what>`, the exchange's state common to all ranks. All ranks, including servers, must call it
 /// together and see the same values; sharded state is gathered tensor by tensor. Only the rank itself sees
 /// its own state: `ranks.<rank>.statistics.<name>`, its statistics before averaging;

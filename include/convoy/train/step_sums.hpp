@@ -16,6 +16,7 @@
 #if CONVOY_DEFINITIONS
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <convoy/core/error.hpp>
 #endif
@@ -43,8 +44,9 @@ struct UnreportedStep {
 
 class StepSums {
  public:
-  /// For a model with `losses` losses, of which up to `unreported` steps may be under way.
-  StepSums(std::size_t losses, int unreported);
+  /// For a model with `losses` losses, of which up to `unreported` steps may be under way. `skips`: a step
+  /// whose loss is not finite does not end the training.
+  StepSums(std::size_t losses, int unreported, bool skips);
 
   /// The losses' counts of a step, kept until the step is reported.
   double* counts_of(std::int64_t step);
@@ -57,7 +59,7 @@ class StepSums {
   /// The numbers to sum over ranks, once all results of a step are added.
   std::span<double> of(const UnreportedStep& step, int rank);
   /// The report, from the sums over `workers` ranks or, if not `together`, from this rank's own numbers.
-  /// Throws ExecError if a loss is not finite.
+  /// If a loss is not finite, the report's loss is NaN where such steps are skipped; else throws ExecError.
   StepReport report(const UnreportedStep& step, bool together, int workers);
 
   /// Whether any rank asked to stop in the step reported last.
@@ -71,14 +73,16 @@ class StepSums {
 
   std::size_t losses_;
   std::int64_t kept_;  // the number of steps whose counts are kept
+  bool skips_;
   std::vector<double> sums_, next_counts_, counts_;
   bool told_to_stop_ = false;
 };
 
 #if CONVOY_DEFINITIONS
-CONVOY_FUNCTION StepSums::StepSums(std::size_t losses, int unreported)
+CONVOY_FUNCTION StepSums::StepSums(std::size_t losses, int unreported, bool skips)
     : losses_(losses),
       kept_(unreported),
+      skips_(skips),
       sums_(2 * losses + fixed_sums),
       next_counts_(losses),
       counts_(losses * static_cast<std::size_t>(kept_)) {}
@@ -113,11 +117,11 @@ CONVOY_FUNCTION std::span<double> StepSums::of(const UnreportedStep& step, int r
 CONVOY_FUNCTION StepReport StepSums::report(const UnreportedStep& step, bool together, int workers) {
   std::copy_n(sums_.begin() + static_cast<std::ptrdiff_t>(losses_), losses_, next_counts_.begin());
   const double* const others = rest();
-  if (others[unsound] == 1)
+  if (others[unsound] == 1 && !skips_)
     fail<ExecError>("rank ", static_cast<int>(others[culprit]) - 1, ": the loss of step ", step.step,
                     " is not finite, so training stops", together ? " on all ranks" : "", " (learning rate ",
                     step.lr, ")");
-  if (others[unsound] > 1)
+  if (others[unsound] > 1 && !skips_)
     fail<ExecError>("the loss of step ", step.step, " is not finite on ", static_cast<int>(others[unsound]),
                     " of ", workers, " ranks, so training stops (learning rate ", step.lr, ")");
   told_to_stop_ = together && others[stops] > 0;
@@ -130,6 +134,7 @@ CONVOY_FUNCTION StepReport StepSums::report(const UnreportedStep& step, bool tog
     if (counts[l] > 0) report.loss += sums_[l] / (counts[l] * step.batches);
   if (!together && step.rows > 0)
     report.loss *= static_cast<double>(step.global_rows) / static_cast<double>(step.rows);
+  if (others[unsound] > 0) report.loss = std::numeric_limits<double>::quiet_NaN();
   report.accuracy = accuracy_of(others[correct], others[labels]);
   report.labels = static_cast<std::int64_t>(others[labels]);
   report.lr = step.lr;

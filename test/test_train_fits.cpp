@@ -1,0 +1,254 @@
+// SANITIZE: address
+// Around a fit: fits that follow one another, a learning rate that the program changes, steps whose loss is
+// not finite, options that differ between ranks, and predictions without labels.
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "data_files.hpp"
+#include "train_support.hpp"
+#include <convoy/comm/parameter_server/parameter_server.hpp>
+#include <convoy/data/synthetic.hpp>
+#include <convoy/graph/dynamic.hpp>
+#include <convoy/train/checkpoint.hpp>
+
+using namespace convoy;
+using namespace train_test;
+using data_files::Folder;
+using transport::Threads;
+
+namespace {
+
+/// Draws a mask in each pass.
+struct Dropped {
+  static constexpr void define(auto& g) {
+    auto x = g.dropout(g.flatten(g.input("image", image)), {.p = 0.5f});
+    x = g.linear(x, {.features = classes});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", classes)));
+  }
+};
+
+template <class Model>
+using Alone = Trainer<Model, optim::Sgd, comm::None, exec::Reference<f32>>;
+
+constexpr int batch = 10;
+const Blobs training(50), testing(20, 8);
+
+train::FitOptions epochs(int n) { return {.epochs = n, .log = nullptr}; }
+
+/// Blobs without labels.
+class Unlabeled {
+ public:
+  std::size_t size() const { return testing.size(); }
+  std::span<const data::Field> fields() const { return testing.fields().first(1); }
+  void read(std::size_t index, data::Sample out) const {
+    data::Samples whole(testing.fields(), 1);
+    testing.read(index, whole.row(0));
+    const auto to = out.as<float>(0);
+    std::memcpy(to.data(), whole.columns()[0], to.size_bytes());
+  }
+};
+
+/// Has one output that depends on a sequence and its length, and another that depends on neither.
+void two_towers(auto& g) {
+  const auto right = g.input("right", {3, 2});
+  const auto length = g.input("length", {}, {.dtype = DType::i32});
+  const auto a = g.linear(g.input("left", {4}), {.features = 2, .name = "left_fc"});
+  const auto b = g.linear(g.mean(right, length), {.features = 2, .name = "right_fc"});
+  g.output("left", a);
+  g.output("right", b);
+  g.loss(g.mse_loss(a, b));
+}
+
+}  // namespace
+
+TEST_CASE("fits that follow one another are one fit of all their epochs") {
+  const auto trained = [](std::initializer_list<int> fits) {
+    Alone<Dropped> trainer({.batch = batch, .optimizer = {.lr = 0.05f}});
+    for (const int n : fits) trainer.fit(training, epochs(n));
+    return all_parameters(trainer);
+  };
+  const auto whole = trained({3});
+  CHECK(trained({1, 2}) == whole);
+  CHECK(trained({1, 1, 1}) == whole);
+  CHECK(trained({2}) != whole);
+}
+
+TEST_CASE("a fit that follows another one resumes with the orders and draws that it would have had") {
+  const Folder folder;
+  const auto fit_second = [&](Alone<Dropped>& trainer, bool keeps, std::int64_t steps) {
+    train::FitOptions options = epochs(2);
+    options.steps = steps;
+    if (!keeps) return trainer.fit(training, options).steps;
+    train::Checkpoints checkpoints(trainer, {.directory = folder.path, .every = 1, .resume = true});
+    options.keeper = &checkpoints;
+    return trainer.fit(training, options).steps;
+  };
+  const typename Alone<Dropped>::Config config{.batch = batch, .optimizer = {.lr = 0.05f}};
+  Alone<Dropped> whole(config), first(config), resumed(config);
+  for (auto* trainer : {&whole, &first}) trainer->fit(training, epochs(1));
+  fit_second(whole, false, 0);
+  fit_second(first, true, 7);
+  CHECK(fit_second(resumed, true, 0) == 3);
+  CHECK(all_parameters(resumed) == all_parameters(whole));
+  for (auto* trainer : {&whole, &resumed}) trainer->fit(training, epochs(1));
+  CHECK(all_parameters(resumed) == all_parameters(whole));
+}
+
+TEST_CASE("a program changes the learning rate while it trains, and checkpoints keep the factor") {
+  const Folder folder;
+  const typename Alone<Plain>::Config config{.batch = batch, .optimizer = {.lr = 0.5f}};
+  Alone<Plain> trainer(config), resumed(config);
+  train::Checkpoints checkpoints(trainer, {.directory = folder.path});
+  std::vector<float> rates;
+  train::FitOptions options = epochs(1);
+  options.keeper = &checkpoints;
+  options.on_step = [&](const train::StepReport& report) {
+    rates.push_back(report.lr);
+    trainer.set_lr_factor(trainer.lr_factor() / 2);
+    return train::Control::go_on;
+  };
+  trainer.fit(training, options);
+  CHECK(rates == std::vector<float>{0.5f, 0.25f, 0.125f, 0.0625f, 0.03125f});
+  train::Checkpoints(resumed, {.directory = folder.path}).restore();
+  CHECK(resumed.lr_factor() == trainer.lr_factor());
+  resumed.set_lr_factor(0);
+  const auto before = all_parameters(resumed);
+  resumed.fit(training, epochs(1));
+  CHECK(all_parameters(resumed) == before);
+}
+
+TEST_CASE("a factor on the learning rate that cannot be used is refused on all ranks") {
+  std::array<std::string, 2> said;
+  Threads::World(2).run([&](const Threads& endpoint) {
+    ThreadTrainer<Plain> trainer({.batch = batch}, endpoint);
+    const auto refusal = [&](double factor) {
+      try {
+        trainer.set_lr_factor(factor);
+      } catch (const ConfigError& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    const std::string differs = refusal(endpoint.rank() + 1.0), wrong = refusal(-1),
+                      infinite = refusal(std::numeric_limits<double>::infinity());
+    said[static_cast<std::size_t>(endpoint.rank())] = differs + '\n' + wrong + '\n' + infinite;
+    if (trainer.lr_factor() != 1) fail("the factor changed");
+  });
+  for (int r = 0; r < 2; ++r)
+    CHECK(said[static_cast<std::size_t>(r)] ==
+          concat("trainer: the ranks' factors on the learning rate differ; rank ", r, " has ", r + 1,
+                 "\ntrainer: the factor on the learning rate must be finite and at least 0, not -1\n"
+                 "trainer: the factor on the learning rate must be finite and at least 0, not inf"));
+  Threads::World(1).run([](const Threads& endpoint) {
+    Trainer<Plain, optim::Sgd, comm::ParameterServer<Threads>, exec::Reference<f32>> served({}, endpoint);
+    CHECK_THROWS_WITH_AS(served.set_lr_factor(1),
+                         "trainer: a factor on the learning rate does not reach the servers, which make the "
+                         "updates by Config::schedule",
+                         ConfigError);
+  });
+}
+
+TEST_CASE("skip_not_finite skips a step whose loss is not finite, and the epoch goes on without its rows") {
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    const Blobs poisoned(50, 7, 3);
+    Threads::World(ranks).run([&](const Threads& endpoint) {
+      ThreadTrainer<Plain> trainer(
+          {.batch = batch / ranks, .optimizer = {.lr = 0.05f}, .guard = {.skip_not_finite = true}}, endpoint);
+      int skipped = 0;
+      train::FitOptions options = epochs(2);
+      options.on_step = [&](const train::StepReport& report) {
+        skipped += std::isfinite(report.loss) ? 0 : 1;
+        return train::Control::go_on;
+      };
+      const auto report = trainer.fit(poisoned, options);
+      if (skipped != 2) fail("skipped ", skipped, " steps");
+      for (const auto& epoch : report.epochs)
+        if (!std::isfinite(epoch.loss) || !epoch.accuracy) fail("the loss of an epoch is ", epoch.loss);
+      for (const float value : all_parameters(trainer))
+        if (!std::isfinite(value)) fail("a parameter is not finite");
+    });
+  }
+}
+
+TEST_CASE("a fit in which no loss is finite ends, even if such steps are skipped") {
+  Alone<Plain> trainer({.batch = batch, .optimizer = {.lr = 0.05f}, .guard = {.skip_not_finite = true}});
+  const Blobs poisoned(batch, 7, 0);
+  CHECK_THROWS_WITH_AS(trainer.fit(poisoned, epochs(3)),
+                       "the loss of every step of epoch 0 is not finite, so training stops", ExecError);
+}
+
+TEST_CASE("ranks whose fits would differ say so before the first step") {
+  std::array<std::string, 2> said;
+  for (const bool steps : {false, true}) {
+    CHECK_THROWS_AS(Threads::World(2).run([&](const Threads& endpoint) {
+      ThreadTrainer<Plain> trainer({.batch = batch}, endpoint);
+      train::FitOptions options = epochs(steps ? 1 : 1 + endpoint.rank());
+      if (steps) options.steps = 1 + endpoint.rank();
+      try {
+        trainer.fit(training, options);
+      } catch (const ConfigError& error) {
+        said[static_cast<std::size_t>(endpoint.rank())] = error.what();
+        throw;
+      }
+    }),
+                    ConfigError);
+    for (const std::string& sentence : said)
+      CHECK(sentence ==
+            "fit: the ranks' FitOptions differ in epochs, steps or early_stop; give all ranks the same");
+  }
+}
+
+TEST_CASE("a prediction needs no labels") {
+  Alone<Plain> trainer({.batch = batch});
+  const auto with = trainer.predict(testing), without = trainer.predict(Unlabeled{});
+  CHECK(with.values == without.values);
+  CHECK_THROWS_WITH_AS(
+      trainer.evaluate(Unlabeled{}),
+      "the model's input 'label' has no field of that name in the data set, which has 'image'", ConfigError);
+}
+
+TEST_CASE("a prediction needs only the inputs on which its output depends") {
+  const DynamicPlan plan([](auto& g) { two_towers(g); });
+  train::PlanTrainer<optim::Sgd, comm::None, exec::Reference<f32>> trainer(plan, {.batch = batch});
+  const std::vector<data::RandomField> left{{{"left", DType::f32, {4}}}};
+  const data::Synthetic set(20, left, 0);
+  CHECK(trainer.predict(set, 0).values.size() == 40);
+  CHECK_THROWS_WITH_AS(
+      trainer.predict(set, 1),
+      "the model's input 'right' has no field of that name in the data set, which has 'left'", ConfigError);
+}
+
+TEST_CASE("backward without a forward is refused, in the first step and in later ones") {
+  Alone<Plain> trainer({.batch = batch});
+  const auto refused = [&] {
+    CHECK_THROWS_WITH_AS(trainer.backward(), "exec: backward needs a forward pass in Mode::train before it",
+                         ExecError);
+  };
+  refused();
+  data::Samples samples(training.fields(), batch);
+  for (std::size_t i = 0; i < batch; ++i) training.read(i, samples.row(i));
+  const std::vector<const void*> fields{samples.columns()[0], samples.columns()[1]};
+  trainer.forward({fields, batch});
+  trainer.backward();
+  refused();
+  trainer.step();
+  refused();
+}
+
+TEST_CASE("a batch with a null field is refused") {
+  Alone<Plain> trainer({.batch = batch});
+  const std::vector<const void*> fields{nullptr, nullptr};
+  CHECK_THROWS_WITH_AS(trainer.step({fields, batch}), "exec: field 0 of a batch is a null pointer",
+                       ConfigError);
+}
