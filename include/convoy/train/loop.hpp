@@ -224,7 +224,7 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
              .batches = batches,
              .accumulate = accumulate,
              .steps_per_epoch = (batches.steps() + accumulate - 1) / accumulate,
-             .earlier_epochs = replica_.earlier_epochs(),
+             .earlier_epochs = replica_.epochs_begun() - at.epoch - (at.next_row > 0 ? 1 : 0),
              .counts_by_value = by_value,
              .patience = Patience(options.early_stop),
              .counts = std::vector<double>(plan_.losses.size())};
@@ -233,7 +233,6 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
        epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
     end_epoch(run, train_epoch(run, epoch));
   if (options.keeper != nullptr) options.keeper->finish();
-  replica_.set_earlier_epochs(run.earlier_epochs + run.at.epoch + (run.next_step > 0 ? 1 : 0));
   dismiss_servers(false, at);
   summarize(run.fit, run.times);
   return std::move(run.fit);
@@ -382,13 +381,13 @@ bool Loop<Replica>::dismiss_servers(bool goes_on, FitPosition& at) {
   if (!replica_.comm().has_servers()) return goes_on;
   struct State {
     bool goes_on;
-    std::int64_t steps_done, earlier_epochs;
+    std::int64_t steps_done, epochs_begun;
     FitPosition at;
   };
   const auto state = broadcast_with_servers(
-      replica_.comm(), State{goes_on, replica_.steps_done(), replica_.earlier_epochs(), at});
+      replica_.comm(), State{goes_on, replica_.steps_done(), replica_.epochs_begun(), at});
   replica_.set_steps_done(state.steps_done);
-  replica_.set_earlier_epochs(state.earlier_epochs);
+  replica_.set_epochs_begun(state.epochs_begun);
   at = state.at;
   return state.goes_on;
 }
@@ -441,6 +440,7 @@ void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
     failure = std::current_exception();
   }
   replica_.finish(run.stop_asked);
+  replica_.set_epochs_begun(run.earlier_epochs + epoch + 1);
   take_reports(run, epoch, replica_.due());
   if (failure) std::rethrow_exception(failure);
   if (along)

@@ -89,9 +89,9 @@ class Replica {
   std::int64_t schedule_lead() const { return schedule_lead_; }
   void set_schedule_lead(std::int64_t steps) { schedule_lead_ = steps; }
   void shift_schedule(std::int64_t steps) { schedule_lead_ += steps; }
-  /// How many epochs earlier fits have begun. Random orders and draws go on from there.
-  std::int64_t earlier_epochs() const { return earlier_epochs_; }
-  void set_earlier_epochs(std::int64_t epochs) { earlier_epochs_ = epochs; }
+  /// In how many epochs all fits so far have made a step, the fit under way included.
+  std::int64_t epochs_begun() const { return epochs_begun_; }
+  void set_epochs_begun(std::int64_t epochs) { epochs_begun_ = epochs; }
   /// What the rate of the schedule is multiplied by.
   double lr_factor() const { return lr_factor_; }
   void set_lr_factor(double factor) { lr_factor_ = factor; }
@@ -363,7 +363,7 @@ class Replica {
   std::vector<comm::Tensor> tensors_;
   std::vector<Range> whole_;         // the ranges that the optimizer updates as a whole
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
-  std::int64_t steps_ = 0, schedule_lead_ = 0, earlier_epochs_ = 0;
+  std::int64_t steps_ = 0, schedule_lead_ = 0, epochs_begun_ = 0;
   double lr_factor_ = 1;
   Progress progress_;
   std::vector<float> scales_;  // of each loss in this step

@@ -238,7 +238,7 @@ void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visit
   }
 }
 
-/// Visits the counters `steps`, `schedule_lead`, `earlier_epochs`, `lr_factor` (the bits of an f64) and
+/// Visits the counters `steps`, `schedule_lead`, `epochs_begun`, `lr_factor` (the bits of an f64) and
 /// `skipped` of a replica.
 template <class Rule, class Comm, class Exec>
 void visit_counters(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
@@ -246,17 +246,17 @@ void visit_counters(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visito
   // A rank that updates nothing has decided nothing.
   const bool updates = !replica.comm().updates(replica.buckets()).empty();
   std::int64_t skipped = common_number(replica.comm(), updates ? replica.optimizer().skipped() : -1);
-  std::int64_t lead = replica.schedule_lead(), epochs = replica.earlier_epochs();
+  std::int64_t lead = replica.schedule_lead(), epochs = replica.epochs_begun();
   auto factor = std::bit_cast<std::int64_t>(replica.lr_factor());
   visitor.counter("steps", steps);
   visitor.counter("schedule_lead", lead);
-  visitor.counter("earlier_epochs", epochs);
+  visitor.counter("epochs_begun", epochs);
   visitor.counter("lr_factor", factor);
   visitor.counter("skipped", skipped);
   if (how == Visit::read) return;
   replica.set_steps_done(steps);
   replica.set_schedule_lead(lead);
-  replica.set_earlier_epochs(epochs);
+  replica.set_epochs_begun(epochs);
   replica.set_lr_factor(std::bit_cast<double>(factor));
   replica.optimizer().set_skipped(skipped);
 }
