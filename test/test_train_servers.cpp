@@ -1,11 +1,13 @@
 // NEEDS: host
 // Servers on the ranks of workers: a server writes parameters only after the backward that reads them, and
-// serves only a fit that begins.
+// serves only a fit that begins. Servers that are ranks of their own take part when all ranks compare
+// numbers.
 #include <doctest/doctest.h>
 
 #include "train_support.hpp"
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/exec/host/host.hpp>
+#include <convoy/train/gather.hpp>
 
 using namespace train_test;
 
@@ -35,5 +37,17 @@ TEST_CASE_TEMPLATE("a fit that is refused before its first step leaves the serve
     CHECK_THROWS_AS(trainer.fit(few, {.log = nullptr}), ConfigError);
     CHECK_THROWS_AS(trainer.fit(blobs, {.log = nullptr, .readers = 0}), ConfigError);
     for (int fit = 0; fit < 2; ++fit) CHECK(trainer.fit(blobs, {.log = nullptr}).steps == 3);
+  });
+}
+
+TEST_CASE("servers that are ranks of their own take part when ranks compare numbers and learn a value") {
+  transport::Threads::World(3).run([](const transport::Threads& endpoint) {
+    comm::ParameterServer<transport::Threads, comm::Sync, 1, comm::Placement::beside> comm(endpoint);
+    constexpr std::uint64_t large = ~std::uint64_t{0}, upper = std::uint64_t{1} << 32;
+    const int rank = comm.rank();  // 2 is the server's
+    CHECK(train::all_equal(comm, {0, large}));
+    CHECK_FALSE(train::all_equal(comm, {0, rank == 2 ? large - 1 : large}));
+    CHECK_FALSE(train::all_equal(comm, {rank == 1 ? upper : 0, large}));
+    CHECK(train::broadcast_with_servers(comm, -0.5 - rank) == -0.5);
   });
 }
