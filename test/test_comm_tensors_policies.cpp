@@ -106,6 +106,34 @@ TEST_CASE("every policy that leaves all sums on all ranks carries a user's tenso
       }
 }
 
+TEST_CASE("one exchange carries the buckets of one set of gradients at a time") {
+  std::atomic<int> right{0};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Ring<Threads> exchange(endpoint, {.deadline = Seconds(20)});
+    std::vector<float> a(4), b(5);
+    std::string refusal;
+    {
+      GradientBuckets first(exchange, {{"a", a}});
+      try {
+        const GradientBuckets second(exchange, {{"b", b}});
+      } catch (const ConfigError& error) {
+        refusal = error.what();
+      }
+      a.assign(a.size(), static_cast<float>(endpoint.rank()));
+      first.ready(0);
+      first.wait();
+    }
+    GradientBuckets next(exchange, {{"b", b}});  // the first has freed the exchange
+    b.assign(b.size(), static_cast<float>(2 * endpoint.rank()));
+    next.ready(0);
+    next.wait();
+    right += refusal ==
+                 "this exchange already carries the buckets of another GradientBuckets; make a second exchange" &&
+             a == std::vector<float>(4, 0.5f) && b == std::vector<float>(5, 1.0f);
+  });
+  CHECK(right == 2);
+}
+
 TEST_CASE("one exchange carries many tensors, then few, of which the first may be empty") {
   constexpr std::size_t counts[] = {6000, 3};
   for (const int ranks : {1, 2}) {

@@ -20,6 +20,10 @@
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/error.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <mutex>
+#endif
+
 namespace convoy::comm::detail {
 
 /// A bucket to exchange.
@@ -94,10 +98,53 @@ class NonblockingCarrier : public Carrier {
   std::vector<Handle> handles_;
 };
 
+/// Reserves the buckets of a Comm, of which it has one set, for one GradientBuckets until its destruction.
+class BucketsTaken {
+ public:
+  /// `exchange`: the address of the Comm. Throws ConfigError if the buckets of that Comm are reserved.
+  explicit BucketsTaken(const void* exchange);
+  ~BucketsTaken();
+  BucketsTaken(const BucketsTaken&) = delete;
+  BucketsTaken& operator=(const BucketsTaken&) = delete;
+
+ private:
+  struct All;
+  static All& all();
+
+  const void* exchange_;
+};
+
+#if CONVOY_DEFINITIONS
+struct BucketsTaken::All {
+  std::mutex mutex;
+  std::vector<const void*> exchanges;
+};
+
+CONVOY_FUNCTION BucketsTaken::All& BucketsTaken::all() {
+  static All one;
+  return one;
+}
+
+CONVOY_FUNCTION BucketsTaken::BucketsTaken(const void* exchange) : exchange_(exchange) {
+  All& taken = all();
+  const std::lock_guard lock(taken.mutex);
+  if (std::find(taken.exchanges.begin(), taken.exchanges.end(), exchange) != taken.exchanges.end())
+    fail<ConfigError>(
+        "this exchange already carries the buckets of another GradientBuckets; make a second exchange");
+  taken.exchanges.push_back(exchange);
+}
+
+CONVOY_FUNCTION BucketsTaken::~BucketsTaken() {
+  All& taken = all();
+  const std::lock_guard lock(taken.mutex);
+  taken.exchanges.erase(std::find(taken.exchanges.begin(), taken.exchanges.end(), exchange_));
+}
+#endif
+
 template <Comm C>
 class CommCarrier : public Carrier {
  public:
-  explicit CommCarrier(C& comm) : comm_(comm) {}
+  explicit CommCarrier(C& comm) : comm_(comm), taken_(&comm) {}
 
   int rank() const override { return comm_.rank(); }
   std::pmr::memory_resource* memory() override { return comm_.memory(); }
@@ -142,6 +189,7 @@ class CommCarrier : public Carrier {
   }
 
   C& comm_;
+  BucketsTaken taken_;
   std::vector<Range> ranges_;
 };
 
