@@ -21,8 +21,9 @@ class Watchdog {
  public:
   static constexpr int exit_code = 86;
 
-  /// `call` names the watched call ("MPI_Finalize"); `rank` is -1 if it is not known yet.
-  Watchdog(const char* call, int rank, Seconds limit);
+  /// `call` names the watched call ("MPI_Finalize"); `rank` is -1 if it is not known yet. `why` follows the
+  /// limit in the sentence (", because ..."). Both texts must outlive the watchdog.
+  Watchdog(const char* call, int rank, Seconds limit, const char* why = "");
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -30,6 +31,7 @@ class Watchdog {
  private:
   struct Guard {
     const char* call;
+    const char* why;
     int rank;
     Deadline deadline;
     Guard* next;
@@ -74,8 +76,8 @@ class Watchdog::Thread {
     while (!wake_.wait_for(lock, std::chrono::milliseconds(250), [this] { return stop_; }))
       for (const Guard* g = first_; g != nullptr; g = g->next)
         if (g->deadline.expired()) {
-          std::fprintf(stderr, "rank %d: %s did not return within %.3g s; the process ends\n", g->rank,
-                       g->call, g->deadline.elapsed());
+          std::fprintf(stderr, "rank %d: %s did not return within %.3g s%s; the process ends\n", g->rank,
+                       g->call, g->deadline.elapsed(), g->why);
           std::fflush(stderr);
           std::_Exit(exit_code);
         }
@@ -92,8 +94,8 @@ CONVOY_FUNCTION Watchdog::Thread& Watchdog::thread() {
   return one;
 }
 
-CONVOY_FUNCTION Watchdog::Watchdog(const char* call, int rank, Seconds limit)
-    : guard_{call, rank, Deadline(limit), nullptr, nullptr} {
+CONVOY_FUNCTION Watchdog::Watchdog(const char* call, int rank, Seconds limit, const char* why)
+    : guard_{call, why, rank, Deadline(limit), nullptr, nullptr} {
   thread().add(guard_);
 }
 CONVOY_FUNCTION Watchdog::~Watchdog() { thread().remove(guard_); }

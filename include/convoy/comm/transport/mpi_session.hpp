@@ -53,11 +53,13 @@ bool launched();
 /// destroyed while an exception propagates, or after an exchange has failed, does not finalize: mpirun then
 /// sees the process end and ends the others. Nor does one whose program has called MPI_Finalize. Throws
 /// ConfigError if MPI was already started.
+///
+/// A process that exceeds a limit ends with a sentence on stderr. `limit` bounds the start of MPI. `end_limit`
+/// bounds MPI_Finalize, which waits until all ranks end their sessions, such as for a rank that writes files
+/// after the others have left main.
 class Session {
  public:
-  /// `limit`: how long MPI_Init, MPI_Finalize and local_size() may take. MPI's calls cannot be interrupted:
-  /// past the limit the process prints the name of the call and exits with code 86.
-  Session(int& argc, char**& argv, Seconds limit = Seconds(60));
+  Session(int& argc, char**& argv, Seconds limit = Seconds(60), Seconds end_limit = Seconds(3600));
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -78,7 +80,7 @@ class Session {
   };
   Local local() const;
 
-  Seconds limit_;
+  Seconds limit_, end_limit_;
   int exceptions_;
   std::unique_ptr<detail::Environment> environment_;
 };
@@ -140,8 +142,8 @@ CONVOY_FUNCTION bool launched() {
   return false;
 }
 
-CONVOY_FUNCTION Session::Session(int& argc, char**& argv, Seconds limit)
-    : limit_(limit), exceptions_(std::uncaught_exceptions()) {
+CONVOY_FUNCTION Session::Session(int& argc, char**& argv, Seconds limit, Seconds end_limit)
+    : limit_(limit), end_limit_(end_limit), exceptions_(std::uncaught_exceptions()) {
   int started = 0;
   MPI_Initialized(&started);
   if (started) fail<ConfigError>("MPI was started before this mpi::Session");
@@ -160,7 +162,9 @@ CONVOY_FUNCTION Session::~Session() {
   int over = 0;
   MPI_Finalized(&over);
   if (over) return;  // the program has finalized MPI itself
-  const comm::Watchdog watchdog("MPI_Finalize", rank(), limit_);
+  const comm::Watchdog watchdog("MPI_Finalize", rank(), end_limit_,
+                                ", because other ranks have not ended their mpi::Session (its last argument "
+                                "is the limit)");
   environment_.reset();
 }
 
