@@ -48,8 +48,9 @@ TEST_CASE("a rank that waits too long in MPI_Finalize says why, and how to wait 
   INFO(all[0].output);
   CHECK(all[0].endings[1].code == comm::Watchdog::exit_code);
   CHECK(all[0].output.find("rank 1: MPI_Finalize did not return within 1") != std::string::npos);
-  CHECK(all[0].output.find("s, because other ranks have not ended their mpi::Session (its last argument is the "
-                           "limit); the process ends") != std::string::npos);
+  CHECK(
+      all[0].output.find("s, because other ranks have not ended their mpi::Session (its last argument is the "
+                         "limit); the process ends") != std::string::npos);
 }
 
 int main(int argc, char** argv) {

@@ -3,6 +3,7 @@
 // User-owned tensors, exchanged without Trainer: buckets, packing, the order of exchange, unused tensors,
 // ranks that registered other tensors, dead ranks, and no allocation in a step.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -100,6 +101,41 @@ struct Said {
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
+
+TEST_CASE("tensors and values are vectors, arrays and spans of any extent; operations are types or values") {
+  std::atomic<int> right{0};
+  on_threads(2, [&](const Threads& endpoint) {
+    const auto mine = static_cast<float>(endpoint.rank() + 1);
+    Ring exchange(endpoint, options);
+    std::array<float, 4> a;
+    a.fill(mine);
+    float b[2] = {mine, mine};
+    std::vector<float> c(3, mine);
+    const std::span<float, 3> d(c);
+    {
+      GradientBuckets gradients(exchange, {{"a", a}, {"b", b}, {"d", d}}, {.op = comm::sum});
+      for (int i = 0; i < 3; ++i) gradients.ready(i);
+      gradients.wait();
+    }
+    right += a[3] == 3 && b[1] == 3 && c[2] == 3;
+    exchange.all_reduce(a, comm::mean);
+    exchange.all_reduce(b, comm::Op::sum);
+    exchange.all_reduce(d, comm::Op::max);
+    exchange.all_reduce(std::span(c).first<1>(), comm::Op::mean);
+    right += a[0] == 3 && b[0] == 6 && c[0] == 3;
+    c.assign(3, mine);
+    exchange.broadcast_async(c, 1).wait();
+    right += c[2] == 2;
+    exchange.all_reduce_async(a, comm::Op::min).wait();
+    exchange.broadcast(a, 0);
+    exchange.all_gather(c);
+    std::vector<i32> counts(3);
+    CHECK_THROWS_WITH_AS(exchange.all_reduce(counts, comm::Op::mean),
+                         "the mean of i32 is not defined; use sum, min or max, or reduce f32 or f64",
+                         ConfigError);
+  });
+  CHECK(right == 6);
+}
 
 TEST_CASE("the first bucket is small, the others near the size that was asked for, or a quarter of all") {
   std::vector<float> memory(64);

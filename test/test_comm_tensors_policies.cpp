@@ -106,6 +106,19 @@ TEST_CASE("every policy that leaves all sums on all ranks carries a user's tenso
       }
 }
 
+TEST_CASE("an exchange that was chosen by name takes vectors and arrays, and operations as values") {
+  std::atomic<int> right{0};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Any exchange = comm::make("ring", endpoint, {.deadline = Seconds(20)});
+    std::vector<float> a(3, static_cast<float>(endpoint.rank() + 1));
+    double b[2] = {static_cast<double>(endpoint.rank()), 5};
+    exchange.all_reduce(a, comm::Op::mean);
+    exchange.broadcast(b, 1);
+    right += a[2] == 1.5f && b[0] == 1;
+  });
+  CHECK(right == 2);
+}
+
 TEST_CASE("one exchange carries the buckets of one set of gradients at a time") {
   std::atomic<int> right{0};
   Threads::World(2).run([&](const Threads& endpoint) {
@@ -127,9 +140,10 @@ TEST_CASE("one exchange carries the buckets of one set of gradients at a time") 
     b.assign(b.size(), static_cast<float>(2 * endpoint.rank()));
     next.ready(0);
     next.wait();
-    right += refusal ==
-                 "this exchange already carries the buckets of another GradientBuckets; make a second exchange" &&
-             a == std::vector<float>(4, 0.5f) && b == std::vector<float>(5, 1.0f);
+    right +=
+        refusal ==
+            "this exchange already carries the buckets of another GradientBuckets; make a second exchange" &&
+        a == std::vector<float>(4, 0.5f) && b == std::vector<float>(5, 1.0f);
   });
   CHECK(right == 2);
 }

@@ -100,10 +100,11 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   const Options& options() const { return engine_->options(); }
 
   /// Combines the ranks' values of each element; every rank ends with the same bits. All ranks call it with
-  /// spans of the same size.
-  template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O op) {
-    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  /// the same number of elements, in a span, a vector, an array or a Buffer.
+  template <Contiguous R, OperationTag O>
+  void all_reduce(R&& range, O op) {
+    const auto values = span_of(range);
+    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
   }
   /// The same with the reduction as a value.
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
@@ -116,23 +117,27 @@ class AnyCollectives : public Defaults<AnyCollectives> {
 
   /// Combines the ranks' values of each element. Rank r ends with the combined values of its own block, which
   /// is returned; the rest of its buffer is undefined.
-  template <class E, OperationTag O>
-  Range reduce_scatter(std::span<E> values, O op) {
-    return reduce_scatter(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  template <Contiguous R, OperationTag O>
+  Range reduce_scatter(R&& range, O op) {
+    const auto values = span_of(range);
+    return reduce_scatter(values.data(), static_cast<std::int64_t>(values.size()),
+                          reduction<element_of<R>>(op));
   }
   Range reduce_scatter(void* values, std::int64_t count, const Reduction& reduction);
 
   /// Gathers the ranks' own blocks: every rank ends with all of them.
-  template <class E>
-  void all_gather(std::span<E> values) {
-    all_gather(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>);
+  template <Contiguous R>
+  void all_gather(R&& range) {
+    const auto values = span_of(range);
+    all_gather(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<element_of<R>>);
   }
   void all_gather(void* values, std::int64_t count, DType type);
 
   /// Every rank ends with the root's values.
-  template <class E>
-  void broadcast(std::span<E> values, int root) {
-    static_assert(std::is_trivially_copyable_v<E>,
+  template <Contiguous R>
+  void broadcast(R&& range, int root) {
+    const auto values = span_of(range);
+    static_assert(std::is_trivially_copyable_v<element_of<R>>,
                   "convoy: only trivially copyable elements can be broadcast");
     broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
   }

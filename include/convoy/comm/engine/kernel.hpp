@@ -11,6 +11,7 @@
 #include <convoy/comm/operation.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
 #include <convoy/parallel/simd.hpp>
 
 namespace convoy::comm {
@@ -120,15 +121,24 @@ CONVOY_INSTANTIATE(void reduce_with<f64, Op::max>(void*, const void*, std::int64
 
 }  // namespace detail
 
-/// The reduction of elements of type `E` by `sum`, `mean`, `min` or `max`.
+/// The reduction of elements of type `E` by `sum`, `mean`, `min` or `max`. Throws ConfigError for the mean of
+/// i32 if the operation is known at run time only.
 template <class E, OperationTag O>
-constexpr Reduction reduction(O) {
-  if constexpr (reducible<E, O>()) {
-    // A mean is a sum that is scaled where it completes: one loop serves both.
-    constexpr Op op = O::value == Op::mean ? Op::sum : O::value;
-    return {&detail::reduce_with<E, op>, dtype_of<E>, O::value, &detail::fold_with<E, op>};
-  } else {
+constexpr Reduction reduction(O op) {
+  if constexpr (!reducible<E, O>()) {
     return {};
+  } else if constexpr (std::is_same_v<O, Op>) {
+    if (op == Op::min) return reduction<E>(min);
+    if (op == Op::max) return reduction<E>(max);
+    if (op == Op::sum) return reduction<E>(sum);
+    if constexpr (std::is_same_v<E, i32>)
+      fail<ConfigError>("the mean of i32 is not defined; use sum, min or max, or reduce f32 or f64");
+    else
+      return reduction<E>(mean);
+  } else {
+    // A mean is a sum that is scaled where it completes: one loop serves both.
+    constexpr Op loop = O::value == Op::mean ? Op::sum : op;
+    return {&detail::reduce_with<E, loop>, dtype_of<E>, op, &detail::fold_with<E, loop>};
   }
 }
 

@@ -256,15 +256,17 @@ class Served {
     return {shard_};
   }
 
-  template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O op) {
+  template <Contiguous R, OperationTag O>
+  void all_reduce(R&& range, O op) {
+    const auto values = span_of(range);
     if (role() == Role::worker) group_.all_reduce(values, op);
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     if (role() == Role::worker) group_.all_reduce(values, count, reduction);
   }
-  template <class E>
-  void broadcast(std::span<E> values, int root) {
+  template <Contiguous R>
+  void broadcast(R&& range, int root) {
+    const auto values = span_of(range);
     if (role() == Role::worker) group_.broadcast(values, root);
   }
   void broadcast(void* data, std::size_t bytes, int root) {

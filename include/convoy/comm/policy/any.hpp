@@ -68,9 +68,10 @@ class AnyIn {
   void dismiss() { held_->dismiss(); }
   std::vector<double> shares(MeasureSpeed measure) { return held_->shares(measure); }
 
-  template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O op) {
-    held_->all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  template <Contiguous R, OperationTag O>
+  void all_reduce(R&& range, O op) {
+    const auto values = span_of(range);
+    held_->all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     held_->all_reduce(values, count, reduction);
@@ -78,9 +79,10 @@ class AnyIn {
   void all_reduce_with_servers(void* values, std::int64_t count, const Reduction& reduction) {
     held_->all_reduce_with_servers(values, count, reduction);
   }
-  template <class E>
-  void broadcast(std::span<E> values, int root) {
-    static_assert(std::is_trivially_copyable_v<E>,
+  template <Contiguous R>
+  void broadcast(R&& range, int root) {
+    const auto values = span_of(range);
+    static_assert(std::is_trivially_copyable_v<element_of<R>>,
                   "convoy: only trivially copyable elements can be broadcast");
     held_->broadcast(values.data(), values.size_bytes(), root);
   }

@@ -60,9 +60,10 @@ class AnyHalves : public AnyCollectives {
   }
 
   using Base::all_reduce;
-  template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O op) {
-    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  template <Contiguous R, OperationTag O>
+  void all_reduce(R&& range, O op) {
+    const auto values = span_of(range);
+    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     if (sorts_) {
@@ -73,9 +74,11 @@ class AnyHalves : public AnyCollectives {
       Base::all_reduce(values, count, reduction);
     }
   }
-  template <class E, OperationTag O>
-  Range reduce_scatter(std::span<E> values, O op) {
-    return reduce_scatter(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  template <Contiguous R, OperationTag O>
+  Range reduce_scatter(R&& range, O op) {
+    const auto values = span_of(range);
+    return reduce_scatter(values.data(), static_cast<std::int64_t>(values.size()),
+                          reduction<element_of<R>>(op));
   }
   Range reduce_scatter(void* values, std::int64_t count, const Reduction& reduction) {
     if (!sorts_) return Base::reduce_scatter(values, count, reduction);

@@ -78,9 +78,10 @@ class TwoLevel : public Collectives<Inter, World> {
   void finish(Update update);
 
   using Base::all_reduce;
-  template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O op) {
-    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+  template <Contiguous R, OperationTag O>
+  void all_reduce(R&& range, O op) {
+    const auto values = span_of(range);
+    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
   }
   /// A mean is divided where its sum completes: between nodes, or inside the node if there is only one.
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction);

@@ -48,12 +48,13 @@ class Native : public Collectives<schedule::Ring, transport::Mpi> {
   void finish(Update update);
   void observe(Observer observer) { observer_ = observer; }
 
-  template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O op) {
-    static_assert(!std::is_same_v<E, bf16> && !std::is_same_v<E, f16>,
+  template <Contiguous R, OperationTag O>
+  void all_reduce(R&& range, O op) {
+    const auto values = span_of(range);
+    static_assert(!std::is_same_v<element_of<R>, bf16> && !std::is_same_v<element_of<R>, f16>,
                   "convoy: MPI_Allreduce knows neither bf16 nor f16; use comm::Ring<transport::Mpi>, "
                   "which adds them in f32, or exchange f32");
-    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<E>(op));
+    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
 

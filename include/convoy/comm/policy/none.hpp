@@ -41,13 +41,13 @@ class None : public Defaults<None> {
     for (const Range& range : updated_) arrivals.arrived(range);
     arrivals.all(updated_);
   }
-  template <class E, OperationTag O>
-  void all_reduce(std::span<E>, O) {
-    static_cast<void>(reducible<E, O>());
+  template <Contiguous R, OperationTag O>
+  void all_reduce(R&&, O) {
+    static_cast<void>(reducible<element_of<R>, O>());
   }
   void all_reduce(void*, std::int64_t, const Reduction&) {}
-  template <class E>
-  void broadcast(std::span<E>, int) {}
+  template <Contiguous R>
+  void broadcast(R&&, int) {}
   void broadcast(void*, std::size_t, int) {}
   void barrier() {}
   void observe(Observer) {}

@@ -72,9 +72,12 @@ class Weighted : public Wrapper<C> {
 
   /// Sum, min and max as with `C`; the mean is weighted by the shares. Throws ConfigError for a mean before
   /// the shares are known.
-  template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O op) {
-    if constexpr (reducible<E, O>() && O::value == Op::mean) {
+  template <Contiguous R, OperationTag O>
+  void all_reduce(R&& range, O op) {
+    const auto values = span_of(range);
+    if constexpr (std::is_same_v<O, Op>) {
+      all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
+    } else if constexpr (reducible<element_of<R>, O>() && O::value == Op::mean) {
       if (this->role() == Role::worker) scale(values.data(), static_cast<std::int64_t>(values.size()));
       Base::all_reduce(values, sum);
     } else {

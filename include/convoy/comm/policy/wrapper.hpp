@@ -101,8 +101,9 @@ class Wrapper {
   std::vector<double> shares(MeasureSpeed measure) {
     return call([&](C& comm) { return comm.shares(measure); });
   }
-  template <class E, OperationTag O>
-  void all_reduce(std::span<E> values, O op) {
+  template <Contiguous R, OperationTag O>
+  void all_reduce(R&& range, O op) {
+    const auto values = span_of(range);
     call([&](C& comm) { comm.all_reduce(values, op); });
   }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
@@ -111,8 +112,9 @@ class Wrapper {
   void all_reduce_with_servers(void* values, std::int64_t count, const Reduction& reduction) {
     call([&](C& comm) { comm.all_reduce_with_servers(values, count, reduction); });
   }
-  template <class E>
-  void broadcast(std::span<E> values, int root) {
+  template <Contiguous R>
+  void broadcast(R&& range, int root) {
+    const auto values = span_of(range);
     call([&](C& comm) { comm.broadcast(values, root); });
   }
   void broadcast(void* data, std::size_t bytes, int root) {

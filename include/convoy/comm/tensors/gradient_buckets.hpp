@@ -61,8 +61,8 @@ class GradientBuckets {
   /// The same over any Comm that leaves every sum on every rank (Hierarchical over two transports,
   /// Compressed, Reproducible, Native, Any). Gradients are f32, and the buckets of `comm` are used for
   /// nothing else. Buckets are exchanged in place only if all of them are contiguous; results are there after
-  /// `wait`. Throws ConfigError for a Comm with servers or shards, and for a Comm that another GradientBuckets
-  /// uses.
+  /// `wait`. Throws ConfigError for a Comm with servers or shards, and for a Comm that another
+  /// GradientBuckets uses.
   template <Comm C>
   GradientBuckets(C& comm, std::vector<NamedSpan> gradients, const FusionOptions& options = {})
       : GradientBuckets(std::make_unique<detail::CommCarrier<C>>(comm), std::move(gradients), options) {}

@@ -32,15 +32,15 @@ struct NamedSpan {
   Reduction add{};  ///< the sum of two such spans; it holds the element type
 
   NamedSpan() = default;
-  template <class E>
-  NamedSpan(std::string_view called, std::span<E> values)
+  template <class E, std::size_t extent>
+  NamedSpan(std::string_view called, std::span<E, extent> values)
       : name(called),
         data(values.data()),
         count(static_cast<std::int64_t>(values.size())),
         add(reduction<E>(sum)) {
     static_assert(!std::is_const_v<E>, "convoy: an exchange writes to the tensors that it is given");
   }
-  /// `NamedSpan("fc1.weight", weight)` of a std::vector<float>, a std::array, a Buffer<float>.
+  /// `NamedSpan("fc1.weight", weight)` of a std::vector<float>, an array, a Buffer<float>.
   template <class R>
   requires requires(R& values) { std::span(values); }
   NamedSpan(std::string_view called, R& values) : NamedSpan(called, std::span(values)) {}

@@ -97,29 +97,37 @@ class NonblockingExchange {
   /// in flight.
   void reserve(int more);
 
-  /// Combines the ranks' values of each element; every rank ends with the same bits.
-  template <class E, OperationTag O>
-  [[nodiscard]] Handle all_reduce_async(std::span<E> values, O op, int tag = -1) {
-    return begin(schedule::Goal::all_reduce, values.data(), count_of(values), reduction<E>(op), 0, tag);
+  /// Combines the ranks' values of each element; every rank ends with the same bits. The values are a span,
+  /// or a vector, an array or a Buffer that outlives the operation.
+  template <Contiguous R, OperationTag O>
+  [[nodiscard]] Handle all_reduce_async(R&& range, O op, int tag = -1) {
+    const auto values = span_of(range);
+    return begin(schedule::Goal::all_reduce, values.data(), count_of(values), reduction<element_of<R>>(op), 0,
+                 tag);
   }
   /// Every rank ends with the root's values. Throws ConfigError if there is no such rank.
-  template <class E>
-  [[nodiscard]] Handle broadcast_async(std::span<E> values, int root, int tag = -1) {
-    static_assert(std::is_trivially_copyable_v<E>,
+  template <Contiguous R>
+  [[nodiscard]] Handle broadcast_async(R&& range, int root, int tag = -1) {
+    const auto values = span_of(range);
+    static_assert(std::is_trivially_copyable_v<element_of<R>>,
                   "convoy: only trivially copyable elements can be broadcast");
     const auto bytes = static_cast<std::int64_t>(values.size_bytes());
     return begin(schedule::Goal::broadcast, values.data(), bytes, Reduction{}, root, tag);
   }
   /// Combines like `all_reduce_async`, but rank r ends with the elements of its own block only
   /// (Collectives::own); the rest of the span is undefined.
-  template <class E, OperationTag O>
-  [[nodiscard]] Handle reduce_scatter_async(std::span<E> values, O op, int tag = -1) {
-    return begin(schedule::Goal::reduce_scatter, values.data(), count_of(values), reduction<E>(op), 0, tag);
+  template <Contiguous R, OperationTag O>
+  [[nodiscard]] Handle reduce_scatter_async(R&& range, O op, int tag = -1) {
+    const auto values = span_of(range);
+    return begin(schedule::Goal::reduce_scatter, values.data(), count_of(values),
+                 reduction<element_of<R>>(op), 0, tag);
   }
   /// Gathers the ranks' own blocks: every rank ends with all of them.
-  template <class E>
-  [[nodiscard]] Handle all_gather_async(std::span<E> values, int tag = -1) {
-    return begin(schedule::Goal::all_gather, values.data(), count_of(values), moved(dtype_of<E>), 0, tag);
+  template <Contiguous R>
+  [[nodiscard]] Handle all_gather_async(R&& range, int tag = -1) {
+    const auto values = span_of(range);
+    return begin(schedule::Goal::all_gather, values.data(), count_of(values), moved(dtype_of<element_of<R>>),
+                 0, tag);
   }
   /// The same with goal and reduction as values; `count` in elements of the reduction's type.
   [[nodiscard]] Handle begin(schedule::Goal goal, void* data, std::int64_t count, const Reduction& reduction,

@@ -54,9 +54,9 @@ bool launched();
 /// sees the process end and ends the others. Nor does one whose program has called MPI_Finalize. Throws
 /// ConfigError if MPI was already started.
 ///
-/// A process that exceeds a limit ends with a sentence on stderr. `limit` bounds the start of MPI. `end_limit`
-/// bounds MPI_Finalize, which waits until all ranks end their sessions, such as for a rank that writes files
-/// after the others have left main.
+/// A process that exceeds a limit ends with a sentence on stderr. `limit` bounds the start of MPI.
+/// `end_limit` bounds MPI_Finalize, which waits until all ranks end their sessions, such as for a rank that
+/// writes files after the others have left main.
 class Session {
  public:
   Session(int& argc, char**& argv, Seconds limit = Seconds(60), Seconds end_limit = Seconds(3600));
