@@ -33,6 +33,9 @@ inline constexpr Row rows[] = {
     {"all_reduce sum of f32", "reduce_scatter sum of f32"},
     {"all_reduce sum of f32", "broadcast of u8 from rank 0", 2},
     {"broadcast of u8 from rank 0", "all_reduce sum of f32", 2},
+    {"broadcast of f32 from rank 0", "broadcast of f64 from rank 0", 2},
+    {"barrier", "all_reduce min of i32"},
+    {"all_reduce sum of f32", "barrier"},
     {"all_reduce sum of f32 of bucket 0", "all_reduce sum of f32 of bucket 8"},
 };
 
@@ -71,6 +74,15 @@ template <class C>
 void act(C& comm, const std::string& what) {
   using namespace convoy;
   if (what.find("bucket") != std::string::npos) return exchange_buckets(comm, what.back() - '0');
+  if (what == "barrier") return comm.barrier();
+  if (what.starts_with("broadcast of f32")) {
+    Buffer<f32> values(2000, comm.memory());
+    return comm.broadcast(std::span<f32>(values), 0);
+  }
+  if (what.starts_with("broadcast of f64")) {
+    Buffer<f64> values(1000, comm.memory());
+    return comm.broadcast(std::span<f64>(values), 0);
+  }
   if (what.starts_with("broadcast")) {
     Buffer<u8> values(8000, comm.memory());
     return comm.broadcast(std::span<u8>(values), 0);

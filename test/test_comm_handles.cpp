@@ -174,6 +174,17 @@ TEST_CASE("operations that meet under different tags are told from one another")
   CHECK(contains(sent.what[1], "of bucket 7"));
 }
 
+TEST_CASE("a tag that the ranks could not compare is refused") {
+  comm::Nonblocking<comm::Ring<Threads>> exchange(Threads{}, options);
+  std::vector<float> values(10);
+  for (const int tag : {-2, 255, 1 << 30})
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(exchange.all_reduce_async(values, comm::sum, tag)),
+        concat("the tag of an operation is ", tag, "; it must be from 0 to 254, or -1 for none").c_str(),
+        ConfigError);
+  for (const int tag : {-1, 0, 254}) exchange.broadcast_async(values, 0, tag).wait();
+}
+
 TEST_CASE("memory of the exchange may be freed while other memory is exchanged") {
   std::atomic<bool> freed{false};
   std::atomic<int> right{0};

@@ -137,6 +137,26 @@ TEST_CASE("tensors and values are vectors, arrays and spans of any extent; opera
   CHECK(right == 6);
 }
 
+TEST_CASE("gradients that share memory are refused") {
+  Ring exchange(Threads{}, options);
+  std::vector<float> memory(10), other(5);
+  const std::span<float> all(memory);
+  const auto refusal = [&](std::span<float> a, std::span<float> b) -> std::string {
+    try {
+      GradientBuckets(exchange, {{"a", a}, {"other", other}, {"b", b}});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string sentence = "gradient 2 (b) shares memory with gradient 0 (a); register that memory once";
+  CHECK(refusal(all, all) == sentence);
+  CHECK(refusal(all.first(6), all.last(5)) == sentence);
+  CHECK(refusal(all.last(5), all.first(6)) == sentence);
+  CHECK(refusal(all.last(5), all.first(5)) == "");
+  CHECK(refusal(all, all.subspan(3, 0)) == "");
+}
+
 TEST_CASE("the first bucket is small, the others near the size that was asked for, or a quarter of all") {
   std::vector<float> memory(64);
   const auto of = [&](std::vector<std::int64_t> counts) {

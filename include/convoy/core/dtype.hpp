@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace convoy {
 
@@ -120,5 +121,11 @@ template <>
 inline constexpr DType dtype_of<i32> = DType::i32;
 template <>
 inline constexpr DType dtype_of<u8> = DType::u8;
+
+/// Whether a type is an element type, so that `dtype_of` has its tag.
+template <class T>
+inline constexpr bool has_dtype =
+    std::is_same_v<T, f32> || std::is_same_v<T, f64> || std::is_same_v<T, bf16> || std::is_same_v<T, f16> ||
+    std::is_same_v<T, i32> || std::is_same_v<T, u8>;
 
 }  // namespace convoy

@@ -27,8 +27,8 @@ namespace detail {
 
 /// In `segments` messages, whatever the options: the options may be what differs.
 void broadcast_bytes(Engine& engine, void* data, std::size_t bytes, int root, int segments = 1);
-/// The minimum of the ranks' values.
-i32 smallest(Engine& engine, i32 value);
+/// The minimum of the ranks' values. `bucket`: as for Engine::run.
+i32 smallest(Engine& engine, i32 value, int bucket = -1);
 
 struct Difference {
   enum Kind : std::int32_t { none, value, missing, extra };
@@ -57,14 +57,14 @@ CONVOY_FUNCTION void broadcast_bytes(Engine& engine, void* data, std::size_t byt
              static_cast<std::int64_t>(bytes), Reduction{});
 }
 
-CONVOY_FUNCTION i32 smallest(Engine& engine, i32 value) {
+CONVOY_FUNCTION i32 smallest(Engine& engine, i32 value, int bucket) {
   // One number needs no vectorized kernel.
   constexpr Reduction minimum{[](void* into, const void* from, std::int64_t, double) {
                                 auto& least = *static_cast<i32*>(into);
                                 least = std::min(least, *static_cast<const i32*>(from));
                               },
                               DType::i32, Op::min};
-  engine.run(engine.program(schedule::View::of<schedule::Ring>()), &value, 1, minimum);
+  engine.run(engine.program(schedule::View::of<schedule::Ring>()), &value, 1, minimum, nullptr, bucket);
   return value;
 }
 

@@ -17,6 +17,7 @@
 #include <convoy/comm/engine/engine.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
+#include <convoy/comm/schedule/broadcast.hpp>
 #include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/ring.hpp>
 #include <convoy/comm/schedule/view.hpp>
@@ -25,6 +26,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/engine/purpose.hpp>
 #include <convoy/core/error.hpp>
 #endif
 
@@ -133,15 +135,22 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   }
   void all_gather(void* values, std::int64_t count, DType type);
 
-  /// Every rank ends with the root's values.
+  /// Every rank ends with the root's values. Ranks whose elements have different DTypes get a CommError.
   template <Contiguous R>
   void broadcast(R&& range, int root) {
     const auto values = span_of(range);
     static_assert(std::is_trivially_copyable_v<element_of<R>>,
                   "convoy: only trivially copyable elements can be broadcast");
-    broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
+    if constexpr (has_dtype<element_of<R>>)
+      broadcast(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<element_of<R>>, root);
+    else
+      broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
   }
-  void broadcast(void* data, std::size_t bytes, int root);
+  void broadcast(void* data, std::int64_t count, DType type, int root);
+  /// The same for bytes, which are of type u8 in errors.
+  void broadcast(void* data, std::size_t bytes, int root) {
+    broadcast(data, static_cast<std::int64_t>(bytes), DType::u8, root);
+  }
 
   /// Returns when all ranks have called it.
   void barrier();
@@ -208,13 +217,14 @@ CONVOY_FUNCTION const detail::Program& AnyCollectives::program_now(std::int64_t 
   return little ? engine_->program(schedule::View::of<schedule::Eager>()) : program_for(count, type);
 }
 
-CONVOY_FUNCTION void AnyCollectives::broadcast(void* data, std::size_t bytes, int root) {
+CONVOY_FUNCTION void AnyCollectives::broadcast(void* data, std::int64_t count, DType type, int root) {
   if (root < 0 || root >= size()) fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
-  const int segments = segments_for(static_cast<std::int64_t>(bytes), 1, 1, engine_->options());
-  detail::broadcast_bytes(*engine_, data, bytes, root, segments);
+  const int segments = segments_for(count, size_of(type), 1, engine_->options());
+  const schedule::Broadcast broadcast{segments, root};
+  engine_->run(engine_->program(schedule::View(broadcast), segments, root), data, count, moved(type));
 }
 
-CONVOY_FUNCTION void AnyCollectives::barrier() { detail::smallest(*engine_, 0); }
+CONVOY_FUNCTION void AnyCollectives::barrier() { detail::smallest(*engine_, 0, detail::Purpose::barrier); }
 
 CONVOY_FUNCTION const detail::Program& AnyCollectives::program_for(std::int64_t count, DType type) {
   const schedule::View& all_reduce = schedules_.all_reduce;

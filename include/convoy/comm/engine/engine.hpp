@@ -74,9 +74,10 @@ class Engine {
 
   // --- blocking operations
 
-  /// Executes a program over a buffer and returns when the buffer may be written again.
+  /// Executes a program over a buffer and returns when the buffer may be written again. `bucket` is -1, or
+  /// detail::Purpose::barrier for a barrier.
   void run(const detail::Program& program, void* data, std::int64_t count, const Reduction& reduction,
-           void* inbox = nullptr);
+           void* inbox = nullptr, int bucket = -1);
 
   // --- slots: exchanges that are repeated on the same ranges
 
@@ -271,9 +272,9 @@ CONVOY_FUNCTION const detail::Program& Engine::program(const schedule::View& sch
 }
 
 CONVOY_FUNCTION void Engine::run(const detail::Program& program, void* data, std::int64_t count,
-                                 const Reduction& reduction, void* inbox) {
+                                 const Reduction& reduction, void* inbox, int bucket) {
   usable();
-  prepare(blocking_, {&program, data, count, reduction, 0, -1, inbox});
+  prepare(blocking_, {&program, data, count, reduction, 0, bucket, inbox});
   start(blocking_);
   await([&] { return blocking_.quiet(port_); });
   blocking_.rest();

@@ -78,8 +78,8 @@ class NonblockingCarrier : public Carrier {
   }
   void begin(int bucket) override {
     const auto b = static_cast<std::size_t>(bucket);
-    handles_[b] = exchange_.begin(schedule::Goal::all_reduce, buckets_[b].data, buckets_[b].count,
-                                  buckets_[b].reduction, 0, bucket);
+    handles_[b] = exchange_.launch(schedule::Goal::all_reduce, buckets_[b].data, buckets_[b].count,
+                                   buckets_[b].reduction, 0, bucket);
   }
   void poll() override { exchange_.poll(); }
   bool arrived(int bucket) override { return handles_[static_cast<std::size_t>(bucket)].done(); }

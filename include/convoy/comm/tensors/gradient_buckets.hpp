@@ -53,7 +53,8 @@ class GradientBuckets {
   /// All ranks call it with the same names, counts, types and options; otherwise all throw a ConfigError that
   /// names rank and field: "rank 1 differs from rank 0 in gradient 3: 10 f32 of fc1.bias instead of 784 f32
   /// of fc1.weight". `exchange` must outlive this object and have nothing in flight now. Also throws
-  /// ConfigError for min and max, for the mean of i32, and if there are no gradients.
+  /// ConfigError for min and max, for the mean of i32, for gradients that share memory, and if there are no
+  /// gradients.
   GradientBuckets(NonblockingExchange& exchange, std::vector<NamedSpan> gradients,
                   const FusionOptions& options = {})
       : GradientBuckets(std::make_unique<detail::NonblockingCarrier>(exchange), std::move(gradients),
@@ -150,6 +151,7 @@ CONVOY_FUNCTION GradientBuckets::GradientBuckets(std::unique_ptr<detail::Carrier
                         " is i32; register f32 or f64, or use sum");
   }
   Fingerprint same = detail::registered("gradient", gradients_);
+  detail::refuse_overlaps("gradient", gradients_);
   fields::for_each_text("fusion", options, [&](std::string_view name, const std::string& text, bool) {
     same.add(name, std::string_view(text));
   });

@@ -55,6 +55,8 @@ namespace detail {
 /// with the value "784 f32 of fc1.weight" if `kind` is "gradient". Throws ConfigError for a missing or
 /// duplicate name, and for a tensor without memory.
 Fingerprint registered(std::string_view kind, std::span<const NamedSpan> tensors);
+/// Throws ConfigError if two tensors share memory.
+void refuse_overlaps(std::string_view kind, std::span<const NamedSpan> tensors);
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION Fingerprint registered(std::string_view kind, std::span<const NamedSpan> tensors) {
@@ -76,6 +78,20 @@ CONVOY_FUNCTION Fingerprint registered(std::string_view kind, std::span<const Na
     all.add(concat(kind, ' ', i), value);
   }
   return all;
+}
+
+CONVOY_FUNCTION void refuse_overlaps(std::string_view kind, std::span<const NamedSpan> tensors) {
+  const auto begin = [&](std::size_t i) { return reinterpret_cast<std::uintptr_t>(tensors[i].data); };
+  std::vector<std::size_t> filled;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].count > 0) filled.push_back(i);
+  std::sort(filled.begin(), filled.end(), [&](std::size_t a, std::size_t b) { return begin(a) < begin(b); });
+  for (std::size_t k = 1; k < filled.size(); ++k) {
+    const auto [first, second] = std::minmax(filled[k - 1], filled[k]);
+    if (begin(filled[k - 1]) + tensors[filled[k - 1]].bytes() > begin(filled[k]))
+      fail<ConfigError>(kind, ' ', second, " (", tensors[second].name, ") shares memory with ", kind, ' ',
+                        first, " (", tensors[first].name, "); register that memory once");
+  }
 }
 #endif
 

@@ -15,6 +15,7 @@
 
 #include <convoy/comm/engine/collectives.hpp>
 #include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/engine/purpose.hpp>
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
@@ -26,6 +27,9 @@
 namespace convoy::comm {
 
 class NonblockingExchange;
+namespace detail {
+class NonblockingCarrier;
+}
 
 /// One operation in flight. Its span belongs to the exchange until the operation is over. Move-only.
 ///
@@ -71,10 +75,10 @@ class Handle {
 /// Begins operations and returns handles, whatever the algorithm and the transport (`Nonblocking` below). It
 /// must outlive its handles, and is used by one thread at a time.
 ///
-/// All ranks begin the same operations in the same order, with spans of the same size. `tag` is any number
-/// from 0 on that is the same on all ranks, or -1. Operations that meet under different tags fail with an
-/// error instead of mixing their elements, unless the tags differ by a multiple of 255; the error calls the
-/// tag a bucket.
+/// All ranks begin the same operations in the same order, with spans of the same size. `tag` is a number from
+/// 0 to 254 that is the same on all ranks, or -1 for none; an operation throws ConfigError for any other.
+/// Operations that meet under different tags fail with an error instead of mixing their elements. The error
+/// calls the tag a bucket.
 class NonblockingExchange {
  public:
   NonblockingExchange() = default;
@@ -111,8 +115,13 @@ class NonblockingExchange {
     const auto values = span_of(range);
     static_assert(std::is_trivially_copyable_v<element_of<R>>,
                   "convoy: only trivially copyable elements can be broadcast");
-    const auto bytes = static_cast<std::int64_t>(values.size_bytes());
-    return begin(schedule::Goal::broadcast, values.data(), bytes, Reduction{}, root, tag);
+    if constexpr (has_dtype<element_of<R>>) {
+      return begin(schedule::Goal::broadcast, values.data(), count_of(values), moved(dtype_of<element_of<R>>),
+                   root, tag);
+    } else {
+      const auto bytes = static_cast<std::int64_t>(values.size_bytes());
+      return begin(schedule::Goal::broadcast, values.data(), bytes, Reduction{}, root, tag);
+    }
   }
   /// Combines like `all_reduce_async`, but rank r ends with the elements of its own block only
   /// (Collectives::own); the rest of the span is undefined.
@@ -149,6 +158,10 @@ class NonblockingExchange {
 
  private:
   friend Handle;
+  friend detail::NonblockingCarrier;
+  /// `begin` with any tag: buckets may be more than the tags that ranks can tell from one another.
+  Handle launch(schedule::Goal goal, void* data, std::int64_t count, const Reduction& reduction, int root,
+                int tag);
   template <class E>
   static std::int64_t count_of(std::span<E> values) {
     return static_cast<std::int64_t>(values.size());
@@ -246,7 +259,7 @@ CONVOY_FUNCTION const detail::Program& AnyNonblocking::program_of(const Operatio
     case schedule::Goal::all_gather:
       return cut(schedules_.all_gather, size(), what.count, what.reduction.type);
     case schedule::Goal::broadcast: {
-      const int segments = segments_for(what.count, 1, 1, options());
+      const int segments = segments_for(what.count, size_of(what.reduction.type), 1, options());
       const schedule::Broadcast broadcast{segments, what.root};
       return engine_->program(schedule::View(broadcast), segments, what.root);
     }
@@ -301,6 +314,14 @@ CONVOY_FUNCTION void NonblockingExchange::reserve(int more) {
 
 CONVOY_FUNCTION Handle NonblockingExchange::begin(schedule::Goal goal, void* data, std::int64_t count,
                                                   const Reduction& reduction, int root, int tag) {
+  if (tag < -1 || tag >= detail::Purpose::distinct)
+    fail<ConfigError>("the tag of an operation is ", tag, "; it must be from 0 to ",
+                      detail::Purpose::distinct - 1, ", or -1 for none");
+  return launch(goal, data, count, reduction, root, tag);
+}
+
+CONVOY_FUNCTION Handle NonblockingExchange::launch(schedule::Goal goal, void* data, std::int64_t count,
+                                                   const Reduction& reduction, int root, int tag) {
   if (root < 0 || root >= size()) fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
   if (free_.empty())
     fail<ConfigError>(slots_,
