@@ -83,11 +83,42 @@ struct Fixed {
   }
 };
 
+/// Floats as they are, and some bytes of `tail`.
+struct Raw {
+  static constexpr std::string_view name = "raw";
+  static constexpr codec::Travel travel = codec::Travel::scattered;
+  static constexpr std::int64_t block = 16;
+  std::int64_t tail = 0;
+
+  static constexpr void fields(auto& self, auto&& field) { field("tail", self.tail); }
+  static constexpr std::int64_t warm_up() { return 0; }
+  static constexpr void check() {}
+  std::int64_t bytes(std::int64_t count) const { return 4 * count + tail; }
+  void encode(std::byte* to, const float* values, float* error, std::int64_t count) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float value = values[i] + error[i];
+      std::memcpy(to + 4 * i, &value, 4);
+      error[i] = 0;
+    }
+  }
+  void decode(float* to, const std::byte* from, std::int64_t count) const {
+    std::memcpy(to, from, static_cast<std::size_t>(4 * count));
+  }
+  void decode_add(float* to, const std::byte* from, std::int64_t count) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      float value = 0;
+      std::memcpy(&value, from + 4 * i, 4);
+      to[i] += value;
+    }
+  }
+};
+
 }  // namespace own
 
 namespace {
 
 using own::Fixed;
+using own::Raw;
 using own::Sign;
 
 static_assert(codec::Reduced<codec::Bf16> && !codec::Scattered<codec::Bf16> && !codec::Gathered<codec::Bf16>);
@@ -138,6 +169,23 @@ TEST_CASE("codecs of a user's own exchange as convoy's do") {
     converges<Compressed<Tree<Threads>, Fixed>>(ranks, 3'001, 4, 1e-4 * ranks, Fixed{});
     converges<Compressed<Direct<Threads>, Fixed>>(ranks, 3'001, 4, 1e-4 * ranks, Fixed{.scale = 1 << 14});
   }
+}
+
+TEST_CASE("a codec whose blocks do not end at multiples of 64 bytes is refused") {
+  converges<Compressed<Ring<Threads>, Raw>>(3, 3'001, 2, 1e-4, Raw{});
+  std::atomic<int> refused{0};
+  Threads::World(3).run([&](Threads endpoint) {
+    Compressed<Ring<Threads>, Raw> exchange(endpoint, {.deadline = Seconds(20)}, Raw{8});
+    std::vector<float> arena(96);
+    const Range whole[] = {{0, 96}};
+    try {
+      exchange.open({}, {arena, arena, whole});
+    } catch (const ConfigError& error) {
+      refused += std::string(error.what()) ==
+                 "the codec raw encodes 32 elements in 136 bytes; bytes() must be a multiple of 64";
+    }
+  });
+  CHECK(refused == 3);
 }
 
 TEST_CASE("options of a codec of a user's own are checked, and ranks that differ are named") {

@@ -189,6 +189,57 @@ TEST_CASE_TEMPLATE("different operations with as many bytes: the sentence says w
     }
 }
 
+namespace {
+
+// Everyone sends to rank 0, which adds up and sends the sums back. What goes wrong depends on `fault`.
+enum class Fault { none, forgets, outside };
+template <Fault fault>
+struct Star {
+  static constexpr std::string_view name = "star";
+  static constexpr schedule::Goal goal = schedule::Goal::all_reduce;
+  int segments = 1;
+  friend constexpr bool operator==(const Star&, const Star&) = default;
+
+  constexpr int blocks(int) const { return 1; }
+  constexpr int owner(int, int) const { return 0; }
+  template <class Emit>
+  constexpr void steps(int rank, int size, Emit&& emit) const {
+    using schedule::Action, schedule::Step;
+    for (int s = 0; s < segments; ++s) {
+      const int chunk = fault == Fault::outside ? s + 1'000'000 : s;
+      if (rank > 0) {
+        emit(Step{Action::send, false, 0, chunk});
+        if (fault != Fault::forgets) emit(Step{Action::receive, false, 0, chunk});
+        continue;
+      }
+      for (int r = 1; r < size; ++r) emit(Step{Action::receive_reduce, r + 1 == size, r, chunk});
+      for (int r = 1; r < size && fault != Fault::forgets; ++r) emit(Step{Action::send, false, r, chunk});
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a schedule of one's own is proved for the ranks at hand when it is first used") {
+  const auto said = []<Fault fault>(std::integral_constant<Fault, fault>) {
+    return sentences(3, [](Threads endpoint) {
+      comm::AllReduce<comm::Algorithm<Star<fault>, Threads>> exchange(endpoint, patient);
+      std::vector<float> values(1000, 1);
+      exchange.all_reduce(values, comm::sum);
+      exchange.all_reduce(std::span(values).first(10), comm::sum);
+      if (values[0] != 9 || values[999] != 3) fail("a wrong sum");
+    });
+  };
+  for (const std::string& s : said(std::integral_constant<Fault, Fault::none>{})) CHECK(s == "");
+  for (const std::string& s : said(std::integral_constant<Fault, Fault::forgets>{}))
+    CHECK(
+        s ==
+        "the schedule star is wrong for 3 ranks and 3 segments: chunk 0 ends on rank 1 without every rank's "
+        "value");
+  for (const std::string& s : said(std::integral_constant<Fault, Fault::outside>{}))
+    CHECK(contains(s, "the schedule star is wrong for 3 ranks and 3 segments: rank "));
+}
+
 TEST_CASE("a sum in the order of ranks does not meet a maximum") {
   const auto said = sentences(2, [](Threads endpoint) {
     comm::Reproducible<comm::Ring<Threads>> comm(endpoint, patient);

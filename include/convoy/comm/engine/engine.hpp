@@ -22,6 +22,7 @@
 #include <convoy/comm/engine/program.hpp>
 #include <convoy/comm/engine/transfer.hpp>
 #include <convoy/comm/error.hpp>
+#include <convoy/comm/schedule/verify.hpp>
 #include <convoy/comm/schedule/view.hpp>
 #include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/culprit.hpp>
@@ -69,7 +70,8 @@ class Engine {
 
   /// The program of a schedule for this rank. Programs are kept for the engine's lifetime, one for each type
   /// of schedule, number of segments and root; `schedule` must have the same steps whenever these three are
-  /// the same.
+  /// the same. Throws ConfigError for a schedule that is not one of the library's and does not work for this
+  /// number of ranks.
   const detail::Program& program(const schedule::View& schedule, int segments = 1, int root = 0);
 
   // --- blocking operations
@@ -172,6 +174,7 @@ class Engine {
     lane_of(transfer).push(&transfer);
   }
   bool progress();
+  [[gnu::cold]] void prove(const schedule::View& schedule, int segments, int root);
 
   /// Gives up if a transfer waits for a peer that is gone, or if `late`. Returns whether anything has moved
   /// or is done after all.
@@ -266,9 +269,22 @@ CONVOY_FUNCTION const detail::Program& Engine::program(const schedule::View& sch
                                                        int root) {
   for (const auto& p : programs_)
     if (p->kind == schedule.kind() && p->segments == segments && p->root == root) return *p;
+  if (!schedule.proved()) prove(schedule, segments, root);
   programs_.push_back(
       std::make_unique<detail::Program>(schedule, segments, options_.window, rank(), size(), root));
   return *programs_.back();
+}
+
+// With few segments, whatever the buffer: the time of a proof grows with their number.
+CONVOY_FUNCTION void Engine::prove(const schedule::View& schedule, int segments, int root) {
+  const auto few = [](int number) { return std::min(number, 3); };
+  for (const auto& p : programs_)
+    if (p->kind == schedule.kind() && few(p->segments) == few(segments) && p->root == root) return;
+  const schedule::Diagnosis found =
+      schedule.verify(few(segments), options_.window, size(), port_.transport.capacity());
+  if (!found)
+    fail<ConfigError>("the schedule ", schedule.name(), " is wrong for ", size(), " ranks and ",
+                      few(segments), " segments: ", schedule::explain(found));
 }
 
 CONVOY_FUNCTION void Engine::run(const detail::Program& program, void* data, std::int64_t count,

@@ -130,6 +130,12 @@ class AnyCompressed : public AnyCollectives {
     return {std::min(count, rank * block), std::min(count, (rank + 1) * block)};
   }
 
+  // The blocks of the ranks are cut at multiples of 64 bytes.
+  static void check_bytes(std::int64_t count, std::int64_t bytes) {
+    if (bytes < 0 || bytes % 64 != 0)
+      fail<ConfigError>("the codec ", policy(), " encodes ", count, " elements in ", bytes,
+                        " bytes; bytes() must be a multiple of 64");
+  }
   void check_tensors(Fingerprint& fingerprint, const Layout& layout) const;
   /// Makes a bucket's buffers and engine slots.
   void prepare(int bucket);
@@ -229,6 +235,7 @@ void AnyCompressed<Codec>::prepare_scattered(int bucket, Engine::Slot slot) {
   const std::int64_t count = range(bucket).size(), n = this->size();
   b.block = (count + n * Codec::block - 1) / (n * Codec::block) * Codec::block;
   const std::int64_t size = codec_.bytes(b.block);
+  check_bytes(b.block, size);
   b.size = static_cast<std::size_t>(size);
   b.encoded = buffer_of(n * size);
   b.sums = buffer_of(n * size);
@@ -252,6 +259,7 @@ void AnyCompressed<Codec>::prepare_gathered(int bucket, Engine::Slot slot) {
   Bucket& b = at(bucket);
   const std::int64_t count = range(bucket).size(), n = this->size();
   const std::int64_t size = codec_.bytes(count);
+  check_bytes(count, size);
   b.size = static_cast<std::size_t>(size);
   if (const auto room = static_cast<std::size_t>(codec_.room(count)); room > room_.size())
     room_ = Buffer<std::byte>(room);

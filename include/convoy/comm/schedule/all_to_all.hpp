@@ -13,6 +13,7 @@ namespace convoy::schedule {
 struct AllToAll {
   static constexpr std::string_view name = "all-to-all";
   static constexpr Goal goal = Goal::all_to_all;
+  static constexpr bool proved = true;
   int segments = 1;
   friend constexpr bool operator==(const AllToAll&, const AllToAll&) = default;
 

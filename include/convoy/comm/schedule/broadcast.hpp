@@ -12,6 +12,7 @@ namespace convoy::schedule {
 struct Broadcast {
   static constexpr std::string_view name = "broadcast";
   static constexpr Goal goal = Goal::broadcast;
+  static constexpr bool proved = true;
   int segments = 1;
   int root = 0;
   friend constexpr bool operator==(const Broadcast&, const Broadcast&) = default;

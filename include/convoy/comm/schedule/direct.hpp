@@ -51,6 +51,7 @@ constexpr int block_owner(int block, int size, int blocks) { return ((block + 1)
 struct DirectReduceScatter {
   static constexpr std::string_view name = "direct reduce-scatter";
   static constexpr Goal goal = Goal::reduce_scatter;
+  static constexpr bool proved = true;
   int parts = 0;
   friend constexpr bool operator==(const DirectReduceScatter&, const DirectReduceScatter&) = default;
 
@@ -70,6 +71,7 @@ struct DirectReduceScatter {
 struct DirectAllGather {
   static constexpr std::string_view name = "direct all-gather";
   static constexpr Goal goal = Goal::all_gather;
+  static constexpr bool proved = true;
   int parts = 0;
   friend constexpr bool operator==(const DirectAllGather&, const DirectAllGather&) = default;
 
@@ -89,6 +91,7 @@ struct DirectAllGather {
 struct Direct {
   static constexpr std::string_view name = "direct";
   static constexpr Goal goal = Goal::all_reduce;
+  static constexpr bool proved = true;
   using ReduceScatter = DirectReduceScatter;
   using AllGather = DirectAllGather;
   friend constexpr bool operator==(const Direct&, const Direct&) = default;
@@ -107,6 +110,7 @@ struct Direct {
 struct Eager {
   static constexpr std::string_view name = "eager";
   static constexpr Goal goal = Goal::all_reduce;
+  static constexpr bool proved = true;
   static constexpr bool copied = true;
   friend constexpr bool operator==(const Eager&, const Eager&) = default;
 

@@ -126,6 +126,7 @@ class HalvingSteps {
 struct HalvingDoublingReduceScatter {
   static constexpr std::string_view name = "halving-doubling reduce-scatter";
   static constexpr Goal goal = Goal::reduce_scatter;
+  static constexpr bool proved = true;
   int segments = 1;
   int window = 4;
   friend constexpr bool operator==(const HalvingDoublingReduceScatter&,
@@ -143,6 +144,7 @@ struct HalvingDoublingReduceScatter {
 struct HalvingDoublingAllGather {
   static constexpr std::string_view name = "halving-doubling all-gather";
   static constexpr Goal goal = Goal::all_gather;
+  static constexpr bool proved = true;
   int segments = 1;
   int window = 4;
   friend constexpr bool operator==(const HalvingDoublingAllGather&,
@@ -160,6 +162,7 @@ struct HalvingDoublingAllGather {
 struct HalvingDoubling {
   static constexpr std::string_view name = "halving-doubling";
   static constexpr Goal goal = Goal::all_reduce;
+  static constexpr bool proved = true;
   using ReduceScatter = HalvingDoublingReduceScatter;
   using AllGather = HalvingDoublingAllGather;
   int segments = 1;

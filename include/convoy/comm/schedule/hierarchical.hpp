@@ -25,6 +25,7 @@ namespace convoy::schedule {
 template <int k>
 struct Every {
   static_assert(k > 0, "convoy: a group has at least one rank");
+  static constexpr bool proved = true;
   constexpr int count(int size) const { return (size + k - 1) / k; }
   constexpr int begin(int group, int size) const { return std::min(size, group * k); }
 };
@@ -33,6 +34,7 @@ struct Every {
 template <int... k>
 struct Sizes {
   static_assert(sizeof...(k) > 0 && ((k > 0) && ...), "convoy: a group has at least one rank");
+  static constexpr bool proved = true;
   static constexpr int turn = (k + ...);
   static constexpr int groups = static_cast<int>(sizeof...(k));
   constexpr int count(int size) const {
@@ -126,6 +128,8 @@ template <TwoHalves Intra, TwoHalves Inter, Grouping Groups>
 struct HierarchicalReduceScatter<Intra, Inter, Groups> {
   static constexpr std::string_view name = "hierarchical reduce-scatter";
   static constexpr Goal goal = Goal::reduce_scatter;
+  static constexpr bool proved =
+      detail::proved<Intra>() && detail::proved<Inter>() && detail::proved<Groups>();
   int segments = 1;
   int window = 4;
   friend constexpr bool operator==(const HierarchicalReduceScatter&,
@@ -147,6 +151,8 @@ template <TwoHalves Intra, TwoHalves Inter, Grouping Groups>
 struct HierarchicalAllGather<Intra, Inter, Groups> {
   static constexpr std::string_view name = "hierarchical all-gather";
   static constexpr Goal goal = Goal::all_gather;
+  static constexpr bool proved =
+      detail::proved<Intra>() && detail::proved<Inter>() && detail::proved<Groups>();
   int segments = 1;
   int window = 4;
   friend constexpr bool operator==(const HierarchicalAllGather&, const HierarchicalAllGather&) = default;
@@ -168,6 +174,8 @@ template <TwoHalves Intra, Schedule Inter, Grouping Groups>
 struct Hierarchical {
   static constexpr std::string_view name = "hierarchical";
   static constexpr Goal goal = Goal::all_reduce;
+  static constexpr bool proved =
+      detail::proved<Intra>() && detail::proved<Inter>() && detail::proved<Groups>();
   static_assert(Inter::goal == Goal::all_reduce, "convoy: groups exchange their sums by an all-reduce");
   using ReduceScatter = HierarchicalReduceScatter<Intra, Inter, Groups>;
   using AllGather = HierarchicalAllGather<Intra, Inter, Groups>;

@@ -15,6 +15,7 @@ template <Schedule Half>
 struct InParts {
   static constexpr std::string_view name = Half::name;
   static constexpr Goal goal = Half::goal;
+  static constexpr bool proved = detail::proved<Half>();
   int parts = 1;
   int segments = 1;
   int window = 4;

@@ -59,6 +59,7 @@ constexpr void ring_rounds(int rank, int size, int segments, int window, int fir
 struct RingReduceScatter {
   static constexpr std::string_view name = "ring reduce-scatter";
   static constexpr Goal goal = Goal::reduce_scatter;
+  static constexpr bool proved = true;
   int segments = 1;
   int window = 4;
   friend constexpr bool operator==(const RingReduceScatter&, const RingReduceScatter&) = default;
@@ -75,6 +76,7 @@ struct RingReduceScatter {
 struct RingAllGather {
   static constexpr std::string_view name = "ring all-gather";
   static constexpr Goal goal = Goal::all_gather;
+  static constexpr bool proved = true;
   int segments = 1;
   int window = 4;
   friend constexpr bool operator==(const RingAllGather&, const RingAllGather&) = default;
@@ -91,6 +93,7 @@ struct RingAllGather {
 struct Ring {
   static constexpr std::string_view name = "ring";
   static constexpr Goal goal = Goal::all_reduce;
+  static constexpr bool proved = true;
   using ReduceScatter = RingReduceScatter;
   using AllGather = RingAllGather;
   int segments = 1;

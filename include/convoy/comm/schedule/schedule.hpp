@@ -48,12 +48,22 @@ struct Ignore {
   template <class T>
   constexpr void operator()(const T&) const {}
 };
+
+// Whether a schedule says that it is proved.
+template <class S>
+constexpr bool proved() {
+  if constexpr (requires { S::proved; })
+    return S::proved;
+  else
+    return false;
+}
 }  // namespace detail
 
 /// A schedule is a value: two that compare equal have the same steps. `steps(rank, size, emit)` calls
 /// `emit(Step)` for each step of one rank in order; the k-th send from rank a to rank b matches the k-th
 /// receive of b from a. `owner(block, size)` is the rank that holds a block between reduce-scatter and
-/// all-gather (for a broadcast, the root).
+/// all-gather (for a broadcast, the root). A schedule is proved (verify.hpp) when an exchange first uses it,
+/// unless it has a member `static constexpr bool proved = true`, as the schedules of the library have.
 template <class S>
 concept Schedule = std::equality_comparable<S> && requires(const S& s, int n) {
   { S::name } -> std::convertible_to<std::string_view>;

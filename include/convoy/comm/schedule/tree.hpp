@@ -126,6 +126,7 @@ constexpr int tree_root(int block, int size) {
 struct TreeReduceScatter {
   static constexpr std::string_view name = "tree reduce-scatter";
   static constexpr Goal goal = Goal::reduce_scatter;
+  static constexpr bool proved = true;
   int segments = 1;
   int window = 4;  ///< up to twice as many segments are in flight between two ranks
   friend constexpr bool operator==(const TreeReduceScatter&, const TreeReduceScatter&) = default;
@@ -142,6 +143,7 @@ struct TreeReduceScatter {
 struct TreeAllGather {
   static constexpr std::string_view name = "tree all-gather";
   static constexpr Goal goal = Goal::all_gather;
+  static constexpr bool proved = true;
   int segments = 1;
   int window = 4;
   friend constexpr bool operator==(const TreeAllGather&, const TreeAllGather&) = default;
@@ -158,6 +160,7 @@ struct TreeAllGather {
 struct Tree {
   static constexpr std::string_view name = "tree";
   static constexpr Goal goal = Goal::all_reduce;
+  static constexpr bool proved = true;
   using ReduceScatter = TreeReduceScatter;
   using AllGather = TreeAllGather;
   int segments = 1;

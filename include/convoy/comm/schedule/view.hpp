@@ -7,6 +7,7 @@
 
 #include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/comm/schedule/verify.hpp>
 #include <convoy/core/call.hpp>
 
 namespace convoy::schedule {
@@ -48,6 +49,12 @@ class View {
   bool shared() const { return table_->accesses != nullptr; }
   /// Whether peers read copies (SharedSchedule).
   bool copied() const { return table_->copied; }
+  /// Whether the schedule is known to be right, so that `verify` need not be called.
+  bool proved() const { return table_->verify == nullptr; }
+  /// The proof of a schedule that is not `proved()`; `capacity`: the messages that a channel holds, or 0.
+  Diagnosis verify(int segments, int window, int size, int capacity) const {
+    return table_->verify(schedule_, segments, window, size, capacity);
+  }
   /// Identifies the type of the schedule; different types may have the same name.
   const void* kind() const { return table_; }
 
@@ -82,6 +89,7 @@ class View {
     void (*steps)(const void*, int segments, int window, int rank, int size, Sink<Step>&);
     void (*accesses)(const void*, int rank, int size, Sink<Access>&);
     void (*choose)(int choice, Sink<View>&);
+    Diagnosis (*verify)(const void*, int segments, int window, int size, int capacity);
   };
 
   template <class S>
@@ -90,8 +98,15 @@ class View {
   }
   template <class S>
   static constexpr Table make() {
-    Table t{S::name, S::goal, false, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+    Table t{S::name, S::goal, false, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
     t.blocks = [](const void* s, int size) { return as<S>(s).blocks(size); };
+    if constexpr (!detail::proved<S>() && !requires { S::choices; })
+      t.verify = [](const void* s, int segments, int window, int size, int capacity) {
+        if constexpr (SharedSchedule<S>)
+          return schedule::verify(as<S>(s), size);
+        else
+          return schedule::verify(segmented(as<S>(s), segments, window), size, capacity);
+      };
     if constexpr (SharedSchedule<S>) {
       t.copied = detail::copied<S>();
       t.accesses = [](const void* s, int rank, int size, Sink<Access>& sink) {
