@@ -36,6 +36,7 @@ class NonblockingCarrier;
 /// A handle that is destroyed before its operation is over waits as `wait` does, since peers may still be
 /// reading the span, and ignores a failure. A handle that is destroyed because of an exception gives up the
 /// whole exchange instead, so that the other ranks fail at once with a CommError that names this rank.
+/// A handle in flight must be destroyed before its exchange is: its destructor uses the exchange.
 class Handle {
  public:
   /// A handle of no operation; it is over.

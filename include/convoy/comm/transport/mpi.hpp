@@ -57,7 +57,10 @@ class Mpi {
   /// MPI_COMM_WORLD.
   Mpi() : Mpi(MPI_COMM_WORLD) {}
 
-  /// Any communicator; `limit` bounds the calls that cannot be polled.
+  /// Any intra-communicator; `limit` bounds the calls that cannot be polled. The communicator stays the
+  /// caller's. It must not be freed while this object or a copy of it is in use. An exchange has a duplicate
+  /// of its own, and must be destroyed before MPI_Finalize. Throws ConfigError if MPI is not running, and for
+  /// an inter-communicator.
   explicit Mpi(MPI_Comm comm, Seconds limit = Seconds(60));
   Mpi(const mpi::Session& session) : Mpi(session.world()) {}
 
@@ -235,10 +238,7 @@ struct Mpi::State {
 };
 
 CONVOY_FUNCTION Mpi::Mpi(MPI_Comm comm, Seconds limit) : state_(std::make_shared<State>()) {
-  int started = 0;
-  MPI_Initialized(&started);
-  if (!started)
-    fail<ConfigError>("transport::Mpi needs MPI to be started: make an mpi::Session first in main");
+  mpi::check_usable(comm, "transport::Mpi");
   state_->limit = limit;
   state_->comm = comm;
   state_->read();

@@ -39,6 +39,10 @@ std::string reason(int code, const char* call);
 /// Throws Error with that clause if a call failed.
 void check(int code, const char* call);
 
+/// Throws ConfigError unless MPI is running and `comm` is a communicator that a transport can use. `who`
+/// names the transport ("transport::Mpi").
+void check_usable(MPI_Comm comm, const char* who);
+
 namespace detail {
 // Set once an exchange has failed: MPI_Finalize would wait for ranks that are gone.
 inline std::atomic<bool> broken{false};
@@ -52,7 +56,7 @@ bool launched();
 /// Starts MPI and finalizes it. MPI errors are returned instead of aborting the job. A session that is
 /// destroyed while an exception propagates, or after an exchange has failed, does not finalize: mpirun then
 /// sees the process end and ends the others. Nor does one whose program has called MPI_Finalize. Throws
-/// ConfigError if MPI was already started.
+/// ConfigError if MPI was already started, or has been finalized.
 ///
 /// A process that exceeds a limit ends with a sentence on stderr. `limit` bounds the start of MPI.
 /// `end_limit` bounds MPI_Finalize, which waits until all ranks end their sessions, such as for a rank that
@@ -96,6 +100,19 @@ CONVOY_FUNCTION std::string reason(int code, const char* call) {
 
 CONVOY_FUNCTION void check(int code, const char* call) {
   if (code != MPI_SUCCESS) fail(reason(code, call));
+}
+
+CONVOY_FUNCTION void check_usable(MPI_Comm comm, const char* who) {
+  int started = 0, over = 0, inter = 0;
+  MPI_Initialized(&started);
+  if (!started) fail<ConfigError>(who, " needs MPI to be started: make an mpi::Session first in main");
+  MPI_Finalized(&over);
+  if (over)
+    fail<ConfigError>(who, " needs MPI, which has been finalized: make it before the mpi::Session ends");
+  if (comm == MPI_COMM_NULL) fail<ConfigError>(who, " is given MPI_COMM_NULL, a communicator of no ranks");
+  check(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
+  if (inter)
+    fail<ConfigError>(who, " is given an inter-communicator; merge its two groups by MPI_Intercomm_merge");
 }
 
 namespace detail {
@@ -144,7 +161,11 @@ CONVOY_FUNCTION bool launched() {
 
 CONVOY_FUNCTION Session::Session(int& argc, char**& argv, Seconds limit, Seconds end_limit)
     : limit_(limit), end_limit_(end_limit), exceptions_(std::uncaught_exceptions()) {
-  int started = 0;
+  int started = 0, over = 0;
+  MPI_Finalized(&over);
+  if (over)
+    fail<ConfigError>(
+        "MPI has been finalized, and a process cannot start it again: make one mpi::Session in main");
   MPI_Initialized(&started);
   if (started) fail<ConfigError>("MPI was started before this mpi::Session");
   detail::send_at_once();

@@ -247,7 +247,8 @@ class Shm : public detail::Endpoint<detail::NodeWorld> {
  public:
   static constexpr std::string_view name = "shm";
 
-  /// All ranks call it. Throws ConfigError on all ranks if two of them are on different nodes.
+  /// All ranks call it. Throws ConfigError on all ranks if two of them are on different nodes. Also throws it
+  /// if MPI is not running, and for an inter-communicator. The communicator may be freed afterwards.
   explicit Shm(MPI_Comm comm, Seconds limit = Seconds(60)) : Shm(connect(comm, limit)) {}
   Shm(const mpi::Session& session) : Shm(session.world()) {}
 
@@ -276,10 +277,7 @@ static_assert(Transport<Shm>);
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION std::shared_ptr<detail::NodeWorld> Shm::connect(MPI_Comm comm, Seconds limit) {
-  int started = 0;
-  MPI_Initialized(&started);
-  if (!started)
-    fail<ConfigError>("transport::Shm needs MPI to be started: make an mpi::Session first in main");
+  mpi::check_usable(comm, "transport::Shm");
   int rank = 0, size = 1, neighbors = 1;
   mpi::check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   mpi::check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
