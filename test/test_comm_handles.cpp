@@ -276,8 +276,57 @@ TEST_CASE("a peer that is gone fails every operation, and the error names it") {
     CHECK(second.culprit[r] == 2);
     // The dropped handle may have met the failure already, without reporting it.
     const std::string again = concat("rank ", r, ": exchange: this exchange has failed before: ");
-    CHECK(second.what[r] == (first.what[r].starts_with(again) ? first.what[r] : again + first.what[r]));
+    CHECK(second.what[r] == again + "rank 2 has had enough");
   }
+}
+
+TEST_CASE("ranks that fail one after the other pass on what the first one said, and nothing else") {
+  constexpr int ranks = 4;
+  Said said(ranks), again(ranks);
+  std::string cause;
+  try {
+    Threads::World(ranks).run([&](const Threads& endpoint) {
+      comm::Nonblocking<comm::Ring<Threads>> exchange(endpoint, {.deadline = Seconds(60)});
+      std::vector<float> a(3000);
+      const int rank = exchange.rank();
+      // Each rank learns from the one before.
+      if (rank == 0) fail("the disk is full");
+      said.listen(rank, [&] { exchange.all_reduce_async(a, comm::sum).wait(); });
+      again.listen(rank, [&] { exchange.all_reduce(a, comm::sum); });
+    });
+  } catch (const Error& e) {
+    cause = e.what();
+  }
+  CHECK(cause == "the disk is full");
+  for (std::size_t r = 1; r < ranks; ++r) {
+    INFO(said.what[r]);
+    const auto times = [&](const std::string& text, std::string_view part) {
+      int found = 0;
+      for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++found;
+      return found;
+    };
+    CHECK(times(said.what[r], "that rank has ") == 1);
+    CHECK(times(said.what[r], "the disk is full") == 1);
+    CHECK(times(said.what[r], "(peer rank ") == 1);
+    CHECK(again.what[r] ==
+          concat("rank ", r,
+                 ": exchange: this exchange has failed before: rank 0 has failed: the disk is full"));
+  }
+}
+
+TEST_CASE("a long reason is cut at the end of a word") {
+  transport::detail::RankRecord<false> record;
+  const std::string words = [] {
+    std::string all = "that";
+    while (all.size() < 1000) all += " word";
+    return all;
+  }();
+  record.write(record.reason, words);
+  const std::string cut = record.reason;
+  CHECK(cut.size() > 380);
+  CHECK(cut.ends_with(" word ..."));
+  record.write(record.reason, "short: ", "enough");
+  CHECK(std::string(record.reason) == "short: enough");
 }
 
 TEST_CASE("a loop that only asks whether an operation is over learns that a peer is gone, or late") {

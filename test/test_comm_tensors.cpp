@@ -157,6 +157,25 @@ TEST_CASE("gradients that share memory are refused") {
   CHECK(refusal(all, all.subspan(3, 0)) == "");
 }
 
+TEST_CASE("gradients made too late, and ones that there are not, are refused in a sentence") {
+  Ring exchange(Threads{}, options);
+  std::vector<float> a(10), b(5);
+  {
+    comm::Handle handle = exchange.all_reduce_async(b, comm::sum);
+    CHECK_THROWS_WITH_AS(
+        GradientBuckets(exchange, {{"a", a}}),
+        "GradientBuckets must be made before an operation of its exchange is in flight; 1 is in flight",
+        ConfigError);
+  }
+  const GradientBuckets gradients(exchange, {{"a", a}});
+  CHECK(gradients.gradient(0).name == "a");
+  CHECK_FALSE(gradients.packed(0));
+  CHECK_THROWS_WITH_AS(static_cast<void>(gradients.gradient(9)), "there is no gradient 9; 1 are registered",
+                       Error);
+  CHECK_THROWS_WITH_AS(static_cast<void>(gradients.packed(-1)),
+                       "there is no bucket -1; the gradients are in 1 buckets", Error);
+}
+
 TEST_CASE("the first bucket is small, the others near the size that was asked for, or a quarter of all") {
   std::vector<float> memory(64);
   const auto of = [&](std::vector<std::int64_t> counts) {

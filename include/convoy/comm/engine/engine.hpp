@@ -250,8 +250,10 @@ CONVOY_FUNCTION bool Engine::let_go(const void* data, std::size_t bytes) noexcep
 }
 
 CONVOY_FUNCTION void Engine::refuse() const {
-  throw CommError({name(), -1, "exchange", 0, 0, 0, culprit_},
+  CommError error({name(), -1, "exchange", 0, 0, 0, culprit_},
                   concat("this exchange has failed before: ", reason_));
+  if (reason_.starts_with("rank ")) error.root = reason_;
+  throw error;
 }
 
 CONVOY_FUNCTION void Engine::prepare(Transfer& transfer, const Slot& what) {
@@ -354,7 +356,7 @@ CONVOY_FUNCTION void Engine::settle() noexcept {
 
 CONVOY_FUNCTION void Engine::surrender(const CommError& error) noexcept {
   if (failed_) return;
-  reason_ = error.what();
+  reason_ = error.origin();
   culprit_ = error.culprit;
   failure_group_.accuse(error.culprit < 0 ? name() : error.culprit);
   abandon();
@@ -418,7 +420,9 @@ CONVOY_FUNCTION bool Engine::give_up_if_stuck(bool late, double elapsed, Call<bo
       at.gone.empty() ? transport::blame_late(failure_group_, f.peer, options_.deadline)
                       : transport::blame_departed(failure_group_, f.peer, at.gone, options_.deadline);
   f.culprit = blame.culprit;
-  give_up(CommError(f, blame.reason));
+  CommError error(f, blame.reason);
+  error.root = blame.root;
+  give_up(error);
 }
 
 CONVOY_FUNCTION Engine::Blocked Engine::blocked() {

@@ -128,7 +128,7 @@ CONVOY_FUNCTION void ClientAndServer::leave(std::string_view reason) noexcept {
 
 CONVOY_FUNCTION void ClientAndServer::give_up(const CommError& error) {
   transport.accuse(error.culprit < 0 ? transport.rank() : error.culprit);
-  leave(error.what());
+  leave(error.origin());
   throw error;
 }
 
@@ -176,9 +176,11 @@ CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(Client
     }
     if (wait.again()) continue;
     const auto stop = [&](int peer, const transport::Blame& blame) {
-      give_up(CommError(
+      CommError error(
           {transport.rank(), peer, concat(operation, ", ", what), 0, 0, wait.elapsed(), blame.culprit},
-          blame.reason));
+          blame.reason);
+      error.root = blame.root;
+      give_up(error);
     };
     if (const int gone = departed(); gone >= 0) {
       const std::string why(transport.departed(gone));

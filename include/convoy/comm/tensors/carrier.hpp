@@ -71,6 +71,9 @@ class NonblockingCarrier : public Carrier {
   bool one_arena() const override { return false; }
   float before(Op) const override { return 1; }
   void open(const Fingerprint& fingerprint, std::span<const Load> buckets) override {
+    if (const std::size_t flying = exchange_.in_flight(); flying > 0)
+      fail<ConfigError>("GradientBuckets must be made before an operation of its exchange is in flight; ",
+                        flying, flying == 1 ? " is" : " are", " in flight");
     exchange_.agree_on(fingerprint);
     exchange_.reserve(static_cast<int>(buckets.size()) + 1);
     buckets_.assign(buckets.begin(), buckets.end());

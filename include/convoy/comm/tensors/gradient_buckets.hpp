@@ -91,10 +91,11 @@ class GradientBuckets {
   bool used(int gradient) const;
 
   int count() const { return static_cast<int>(gradients_.size()); }
-  const NamedSpan& gradient(int i) const { return gradients_.at(static_cast<std::size_t>(i)); }
+  /// Throws Error if there is no such gradient.
+  const NamedSpan& gradient(int i) const { return gradients_[checked(i)]; }
   const std::vector<FusedBucket>& buckets() const { return fused_; }
-  /// Whether the bucket's tensors are copied into contiguous memory.
-  bool packed(int bucket) const { return at_.at(static_cast<std::size_t>(bucket)).packed; }
+  /// Whether the bucket's tensors are copied into contiguous memory. Throws Error if there is no such bucket.
+  bool packed(int bucket) const;
 
  private:
   enum class Mark : unsigned char { none, ready, unused };
@@ -107,6 +108,7 @@ class GradientBuckets {
   GradientBuckets(std::unique_ptr<detail::Carrier> carrier, std::vector<NamedSpan> gradients,
                   const FusionOptions& options);
 
+  std::size_t checked(int gradient) const;
   void mark(int gradient, Mark as);
   void launch();
   void place(detail::Load* loads);
@@ -231,9 +233,7 @@ CONVOY_FUNCTION void GradientBuckets::unused(int gradient) {
 }
 
 CONVOY_FUNCTION void GradientBuckets::mark(int gradient, Mark as) {
-  if (gradient < 0 || gradient >= count())
-    fail("there is no gradient ", gradient, "; ", count(), " are registered");
-  const auto i = static_cast<std::size_t>(gradient);
+  const std::size_t i = checked(gradient);
   const NamedSpan& g = gradients_[i];
   if (marks_[i] != Mark::none) fail("gradient ", g.name, " was marked twice in one step");
   FusedState& state = at_[static_cast<std::size_t>(bucket_of_[i])];
@@ -296,6 +296,7 @@ void GradientBuckets::named(const std::size_t& bucket, F&& f) const {
                      e.sequence, e.bytes, e.elapsed, e.culprit},
                     reason);
     error.peer = e.peer;
+    error.root = e.root;
     throw error;
   }
 }
@@ -336,10 +337,18 @@ CONVOY_FUNCTION void GradientBuckets::wait() {
   begin_step();
 }
 
-CONVOY_FUNCTION bool GradientBuckets::used(int gradient) const {
+CONVOY_FUNCTION bool GradientBuckets::used(int gradient) const { return used_[checked(gradient)] > 0; }
+
+CONVOY_FUNCTION bool GradientBuckets::packed(int bucket) const {
+  if (bucket < 0 || static_cast<std::size_t>(bucket) >= at_.size())
+    fail("there is no bucket ", bucket, "; the gradients are in ", at_.size(), " buckets");
+  return at_[static_cast<std::size_t>(bucket)].packed;
+}
+
+CONVOY_FUNCTION std::size_t GradientBuckets::checked(int gradient) const {
   if (gradient < 0 || gradient >= count())
     fail("there is no gradient ", gradient, "; ", count(), " are registered");
-  return used_[static_cast<std::size_t>(gradient)] > 0;
+  return static_cast<std::size_t>(gradient);
 }
 #endif
 

@@ -160,6 +160,7 @@ class NonblockingExchange {
  private:
   friend Handle;
   friend detail::NonblockingCarrier;
+  std::size_t in_flight() const { return static_cast<std::size_t>(slots_) - free_.size(); }
   /// `begin` with any tag: buckets may be more than the tags that ranks can tell from one another.
   Handle launch(schedule::Goal goal, void* data, std::int64_t count, const Reduction& reduction, int root,
                 int tag);
@@ -303,9 +304,9 @@ CONVOY_FUNCTION void Handle::drop() noexcept {
 }
 
 CONVOY_FUNCTION void NonblockingExchange::reserve(int more) {
-  if (free_.size() != static_cast<std::size_t>(slots_))
-    fail<ConfigError>("reserve must be called before any operation is in flight; ",
-                      static_cast<std::size_t>(slots_) - free_.size(), " are in flight");
+  if (in_flight() > 0)
+    fail<ConfigError>("reserve must be called before any operation is in flight; ", in_flight(),
+                      " are in flight");
   slots_ += more;
   resize(slots_);
   free_.resize(static_cast<std::size_t>(slots_));

@@ -67,12 +67,24 @@ struct RankRecord {
   std::atomic<bool> withdrawn{false};
   std::atomic<Clock::rep> unwinding_until{0};  // monotonic time; until then its exception may be unwinding
   std::atomic<int> accuses{-1};
-  char reason[240] = {};     // written before `life` becomes failed
-  char surrender[240] = {};  // written before `withdrawn` becomes true
+  char reason[400] = {};     // written before `life` becomes failed
+  char surrender[400] = {};  // written before `withdrawn` becomes true
 
-  static void write(char (&to)[240], std::string_view clause) {
-    const std::size_t length = std::min(clause.size(), sizeof to - 1);
-    std::copy_n(clause.data(), length, to);  // memcpy must not be given the null pointer of an empty clause
+  /// Writes a clause and what follows it. What does not fit is left out from the end of a word on.
+  static void write(char (&to)[400], std::string_view clause, std::string_view more = {}) {
+    constexpr std::string_view cut = " ...";
+    std::size_t length = 0;
+    for (const std::string_view part : {clause, more}) {
+      const std::size_t fits = std::min(part.size(), sizeof to - 1 - length);
+      std::copy_n(part.data(), fits,
+                  to + length);  // memcpy must not be given the null pointer of an empty part
+      length += fits;
+    }
+    if (clause.size() + more.size() > length) {
+      const std::string_view all(to, length - cut.size());
+      length = std::min(all.rfind(' '), all.size());
+      length += cut.copy(to + length, cut.size());
+    }
     to[length] = '\0';
   }
 };
@@ -192,13 +204,7 @@ class Endpoint {
           for (ChannelLane& l : c->lane) l.reading.store(0, std::memory_order_seq_cst);
     auto& me = world_->rank(rank_);
     if (me.withdrawn.load()) return;
-    char clause[240];
-    me.write(clause, "that rank has given up: ");
-    const std::size_t length = std::strlen(clause),
-                      more = std::min(reason.size(), sizeof clause - 1 - length);
-    std::memcpy(clause + length, reason.data(), more);
-    clause[length + more] = '\0';
-    me.write(me.surrender, clause);
+    me.write(me.surrender, "that rank has given up: ", reason);
     if (std::uncaught_exceptions() > 0)
       me.unwinding_until.store((Clock::now() + wait_tuning.unwinding_grace).time_since_epoch().count(),
                                std::memory_order_relaxed);

@@ -22,6 +22,7 @@ namespace convoy::transport {
 struct Blame {
   int culprit = -1;
   std::string reason;
+  std::string root;  ///< CommError::root
 };
 
 /// Whom to blame after `peer` has gone; `clause` is what `departed` says of it. The rank that `peer` has
@@ -34,6 +35,18 @@ struct Blame {
 
 #if CONVOY_DEFINITIONS
 namespace detail {
+
+// What the first rank that failed said, from the clause of a peer that failed because of that rank or is
+// itself the first; empty if the clause tells no more than that the peer is gone.
+CONVOY_FUNCTION std::string root_of(std::string_view clause, int peer) {
+  constexpr std::string_view that_rank = "that rank ";
+  for (const std::string_view verb : {"has given up: ", "has failed: "}) {
+    if (!clause.starts_with(that_rank) || !clause.substr(that_rank.size()).starts_with(verb)) continue;
+    const std::string_view said = clause.substr(that_rank.size() + verb.size());
+    return said.starts_with("rank ") ? std::string(said) : concat("rank ", peer, ' ', verb, said);
+  }
+  return {};
+}
 
 // A rank that gives up says because of whom (`accuse`). The culprit is the rank that accuses nobody, or
 // itself.
@@ -68,7 +81,7 @@ CONVOY_FUNCTION bool settled(Any& transport, int culprit) {
     const int culprit = accused_in_the_end(transport, peer);
     if (settled(transport, culprit) || grace.expired()) {
       if (culprit != peer) reason += concat("; all wait for rank ", culprit);
-      return {culprit, std::move(reason)};
+      return {culprit, std::move(reason), {}};
     }
     transport.rest(transport.doze(), 1 << 20);
   }
@@ -77,12 +90,15 @@ CONVOY_FUNCTION bool settled(Any& transport, int culprit) {
 }  // namespace detail
 
 CONVOY_FUNCTION Blame blame_departed(Any& transport, int peer, std::string_view clause, Seconds deadline) {
-  return detail::find(transport, peer, deadline, std::string(clause));
+  std::string root = detail::root_of(clause, peer);  // `clause` may change while this rank waits
+  Blame blame = detail::find(transport, peer, deadline, std::string(clause));
+  blame.root = std::move(root);
+  return blame;
 }
 
 CONVOY_FUNCTION Blame blame_late(Any& transport, int peer, Seconds deadline) {
   std::string reason = concat("no answer within the deadline of ", deadline.count(), " s");
-  if (peer < 0) return {-1, std::move(reason)};
+  if (peer < 0) return {-1, std::move(reason), {}};
   transport.accuse(peer);
   return detail::find(transport, peer, deadline, std::move(reason));
 }

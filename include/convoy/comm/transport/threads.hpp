@@ -195,8 +195,10 @@ CONVOY_FUNCTION void Threads::World::run(Call<void(Threads)> body) {
       body(Threads(world, rank));
       world->leave(rank, detail::Life::ended, {});
     } catch (const std::exception& e) {
-      caught(rank, dynamic_cast<const CommError*>(&e) == nullptr);
-      world->leave(rank, detail::Life::failed, std::string("that rank has failed: ") + e.what());
+      const auto* const passed_on = dynamic_cast<const CommError*>(&e);
+      caught(rank, passed_on == nullptr);
+      world->leave(rank, detail::Life::failed,
+                   concat("that rank has failed: ", passed_on != nullptr ? passed_on->origin() : e.what()));
     } catch (...) {
       caught(rank, true);
       world->leave(rank, detail::Life::failed, "that rank has failed");
