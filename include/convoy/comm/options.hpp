@@ -11,7 +11,10 @@ namespace convoy::comm {
 
 /// How an exchange is carried out. The exchange throws ConfigError for a value out of range.
 struct Options {
-  Seconds deadline{60};           ///< limit of every wait, counted from the last progress
+  /// Limit of every wait of an exchange that has been made, counted from the last progress. The calls of MPI
+  /// that make an exchange or a group over Mpi or Shm have the limit of the transport instead, 60 s unless
+  /// the transport was made with another. A call that exceeds that limit ends the process.
+  Seconds deadline{60};
   std::size_t segment_bytes = 0;  ///< size of the messages of a long block, 64 to 2^28 bytes; 0: chosen for
                                   ///< the transport
   int window = 0;  ///< segments in flight between two ranks, at most half the messages that the transport's
