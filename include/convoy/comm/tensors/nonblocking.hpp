@@ -74,7 +74,8 @@ class Handle {
 };
 
 /// Begins operations and returns handles, whatever the algorithm and the transport (`Nonblocking` below). It
-/// must outlive its handles, and is used by one thread at a time.
+/// must outlive its handles. All exchanges of one rank over one world, and over its groups, are used by one
+/// thread at a time.
 ///
 /// All ranks begin the same operations in the same order, with spans of the same size. `tag` is a number from
 /// 0 to 254 that is the same on all ranks, or -1 for none; an operation throws ConfigError for any other.

@@ -33,7 +33,9 @@
 
 namespace convoy::transport {
 
-/// The ranks of an MPI communicator. MPI must have been started, by an mpi::Session or by other means.
+/// The ranks of an MPI communicator. MPI must have been started, by an mpi::Session or by other means. An
+/// mpi::Session starts it with MPI_THREAD_SERIALIZED: only one thread of a process calls MPI at a time, which
+/// includes all exchanges over Mpi and Shm.
 class Mpi {
  public:
   static constexpr std::string_view name = "mpi";

@@ -242,7 +242,8 @@ CONVOY_FUNCTION Mapping NodeWorld::common(std::size_t bytes, const char* what) {
 
 }  // namespace detail
 
-/// The ranks of an MPI communicator whose processes share a node.
+/// The ranks of an MPI communicator whose processes share a node. This object, its copies and all exchanges
+/// over them are used by one thread at a time: they share what a rank has mapped of the others' memory.
 class Shm : public detail::Endpoint<detail::NodeWorld> {
  public:
   static constexpr std::string_view name = "shm";

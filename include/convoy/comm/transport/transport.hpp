@@ -38,7 +38,8 @@ struct Arrival {
 /// - `Request::purpose`: see `set_purpose`.
 ///
 /// Messages of one (peer, lane) keep their order and are numbered from 0. Lanes are independent of each
-/// other. A transport object is a light handle, copied freely and used by one thread at a time.
+/// other. A transport object is a light handle, copied freely. The handles of one rank and one world,
+/// with all exchanges over them, are used by one thread at a time.
 // clang-format off
 template <class T>
 concept Transport =
