@@ -126,7 +126,7 @@ class NonblockingExchange {
     }
   }
   /// Combines like `all_reduce_async`, but rank r ends with the elements of its own block only
-  /// (Collectives::own); the rest of the span is undefined.
+  /// (Collectives::own); the rest of the span is undefined. Blocks are cut at cache lines and may be empty.
   template <Contiguous R, OperationTag O>
   [[nodiscard]] Handle reduce_scatter_async(R&& range, O op, int tag = -1) {
     const auto values = span_of(range);
