@@ -35,7 +35,8 @@ namespace convoy::transport {
 
 /// The ranks of an MPI communicator. MPI must have been started, by an mpi::Session or by other means. An
 /// mpi::Session starts it with MPI_THREAD_SERIALIZED: only one thread of a process calls MPI at a time, which
-/// includes all exchanges over Mpi and Shm.
+/// includes all exchanges over Mpi and Shm. After a CommError the spans that were in flight must stay alive
+/// for as long as the process calls MPI, because MPI may still be sending from them.
 class Mpi {
  public:
   static constexpr std::string_view name = "mpi";
