@@ -135,7 +135,8 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   }
   void all_gather(void* values, std::int64_t count, DType type);
 
-  /// Every rank ends with the root's values. Ranks whose elements have different DTypes get a CommError.
+  /// Every rank ends with the root's values. Ranks whose elements have different DTypes get a CommError. If
+  /// all ranks name themselves as the root, no message is received and nobody notices.
   template <Contiguous R>
   void broadcast(R&& range, int root) {
     const auto values = span_of(range);

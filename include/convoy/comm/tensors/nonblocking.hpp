@@ -111,7 +111,8 @@ class NonblockingExchange {
     return begin(schedule::Goal::all_reduce, values.data(), count_of(values), reduction<element_of<R>>(op), 0,
                  tag);
   }
-  /// Every rank ends with the root's values. Throws ConfigError if there is no such rank.
+  /// Every rank ends with the root's values. Throws ConfigError if there is no such rank. If all ranks name
+  /// themselves as the root, no message is received and nobody notices.
   template <Contiguous R>
   [[nodiscard]] Handle broadcast_async(R&& range, int root, int tag = -1) {
     const auto values = span_of(range);
