@@ -76,6 +76,8 @@ class Handle {
 /// Begins operations and returns handles, whatever the algorithm and the transport (`Nonblocking` below). It
 /// must outlive its handles. All exchanges of one rank over one world, and over its groups, are used by one
 /// thread at a time.
+/// A wait drives the operations of its own exchange only: ranks with operations of several exchanges in
+/// flight wait for these exchanges in the same order, or poll all of them until all are done.
 ///
 /// All ranks begin the same operations in the same order, with spans of the same size. `tag` is a number from
 /// 0 to 254 that is the same on all ranks, or -1 for none; an operation throws ConfigError for any other.
