@@ -93,6 +93,12 @@ foreach(compiler IN LISTS compilers)
   set_tests_properties(limits.${compiler}.deep_models PROPERTIES TIMEOUT 120 LABELS headers)
 endforeach()
 
+# Compilers that assume that all numbers are finite do not hide those that are not.
+convoy_add_program(fast_math SOURCES fast_math/not_finite.cpp)
+target_compile_options(fast_math PRIVATE -O2 -ffast-math)
+add_test(NAME core_fast_math COMMAND fast_math)
+set_tests_properties(core_fast_math PROPERTIES TIMEOUT 60 LABELS core)
+
 # Every header in two sources of one program: none defines a function or variable that both would define.
 set(twice "")
 foreach(header IN LISTS available)

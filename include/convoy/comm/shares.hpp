@@ -7,10 +7,10 @@
 #include <convoy/core/compiled.hpp>
 
 #if CONVOY_DEFINITIONS
-#include <cmath>
 #include <cstddef>
 
 #include <convoy/core/error.hpp>
+#include <convoy/core/finite.hpp>
 #endif
 
 namespace convoy::comm {
@@ -27,12 +27,12 @@ CONVOY_FUNCTION std::vector<double> shares_of(std::vector<double> weights, int w
     fail<ConfigError>("weighted: ", weights.size(), " weights for ", workers, " workers; give one to each");
   double total = 0;
   for (std::size_t r = 0; r < weights.size(); ++r) {
-    if (!(weights[r] >= 0) || !std::isfinite(weights[r]))
+    if (!(weights[r] >= 0) || !is_finite(weights[r]))
       fail<ConfigError>("weighted: ", what, " of rank ", r, " is ", weights[r],
                         "; it must be a number that is not negative");
     total += weights[r];
   }
-  if (!(total > 0) || !std::isfinite(total))
+  if (!(total > 0) || !is_finite(total))
     fail<ConfigError>("weighted: the sum of all ", weights.size(), " weights is ", total,
                       ", so there are no shares");
   for (double& weight : weights) weight /= total;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <convoy/core/error.hpp>
+#include <convoy/core/finite.hpp>
 #include <convoy/core/hd.hpp>
 
 namespace convoy::optim {
@@ -55,7 +56,7 @@ CONVOY_HD inline bool applies(const Verdict* verdict, float& scale) {
 /// torch.nn.utils.clip_grad_norm_.
 CONVOY_HD inline void judge(const Guard& guard, double squares, Verdict& verdict) {
   // The square of an f32 and any sum of them is finite in f64, so the sum is finite if all elements are.
-  const bool finite = std::isfinite(squares);
+  const bool finite = is_finite(squares);
   verdict.norm = std::sqrt(squares);
   verdict.apply = finite || !guard.skip_not_finite ? 1 : 0;
   verdict.skipped += 1 - verdict.apply;

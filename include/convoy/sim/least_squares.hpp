@@ -16,6 +16,7 @@
 
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
+#include <convoy/core/finite.hpp>
 
 #if CONVOY_DEFINITIONS
 #include <algorithm>
@@ -146,7 +147,7 @@ class Fitter {
     std::vector<double> x(n_), r(rows_), trial(n_), trial_r(rows_), jacobian(rows_ * n_);
     for (std::size_t i = 0; i < n_; ++i) x[i] = coordinate(i, unknowns_[i].start);
     double squares = evaluate(x, r);
-    if (!std::isfinite(squares)) fail<ConfigError>("a residual is not finite where the search begins");
+    if (!is_finite(squares)) fail<ConfigError>("a residual is not finite where the search begins");
     Fit fit;
     double damping = 1e-3, growth = 2;
     for (; fit.iterations < options_.most_iterations && !fit.converged; ++fit.iterations) {
@@ -221,7 +222,7 @@ class Fitter {
     }
     double sum = 0;
     for (const double one : r) sum += one * one;
-    return std::isnan(sum) ? std::numeric_limits<double>::infinity() : sum;
+    return is_nan(sum) ? std::numeric_limits<double>::infinity() : sum;
   }
 
   // Central differences, one-sided at a bound.

@@ -15,10 +15,10 @@
 
 #if CONVOY_DEFINITIONS
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include <convoy/core/error.hpp>
+#include <convoy/core/finite.hpp>
 #endif
 
 namespace convoy::train {
@@ -104,7 +104,7 @@ CONVOY_FUNCTION void StepSums::add(const exec::Result& result, std::span<const d
 
 CONVOY_FUNCTION std::span<double> StepSums::of(const UnreportedStep& step, int rank) {
   const auto losses = std::span<double>(sums_).first(losses_);
-  if (!std::all_of(losses.begin(), losses.end(), [](double loss) { return std::isfinite(loss); })) {
+  if (!std::all_of(losses.begin(), losses.end(), [](double loss) { return is_finite(loss); })) {
     std::fill(losses.begin(), losses.end(), 0.0);
     rest()[unsound] = 1;
     rest()[culprit] = rank + 1.0;

@@ -14,6 +14,7 @@
 #include <convoy/comm/codec/codec.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/core/error.hpp>
+#include <convoy/core/finite.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/memory/buffer.hpp>
 #include <convoy/parallel/simd.hpp>
@@ -167,7 +168,7 @@ inline double dot(const float* a, const float* b, std::int64_t size) {
 }
 
 // Whether a column is useless: its squared norm is next to nothing beside what it was, or not finite.
-inline bool spent(double now, double before) { return !(now > 1e-8 * before) || !std::isfinite(now); }
+inline bool spent(double now, double before) { return !(now > 1e-8 * before) || !is_finite(now); }
 
 /// Modified Gram-Schmidt over contiguous columns of `size` elements. If a column depends on those before it,
 /// `replace(column)` is asked for another one: true if it wrote one.
@@ -272,13 +273,13 @@ class Factors {
       float *left = left_.data() + m.left, *right = right_.data() + m.right;
       detail::orthogonalize(left, rank_, m.shape.rows, [&](float* column) {
         // A non-finite column stays, so that all ranks see it.
-        if (std::isfinite(detail::dot(column, column, m.shape.rows)))
+        if (is_finite(detail::dot(column, column, m.shape.rows)))
           std::fill(column, column + m.shape.rows, 0.0f);
         return false;
       });
       simd::run<detail::ProjectBack>(right, static_cast<const float*>(error + m.at),
                                      static_cast<const float*>(left), rank_, m.shape);
-      if (std::isfinite(detail::dot(right, right, rank_ * m.shape.columns)))
+      if (is_finite(detail::dot(right, right, rank_ * m.shape.columns)))
         simd::run<detail::Multiply<true>>(error + m.at, static_cast<const float*>(left),
                                           static_cast<const float*>(right), rank_, -1.0f, m.shape);
       else  // a non-finite value is sent, not kept
