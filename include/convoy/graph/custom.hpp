@@ -130,18 +130,18 @@ struct Arguments {
   constexpr int rows(int i, int batch) const { return i < inputs ? batch : 1; }
 };
 
-template <class T, Arguments A, int I>
+template <class T, Arguments A, int Index>
 auto argument_view(const Argument* arguments, int rows) {
-  if constexpr (I == A.label)
-    return view_of<const i32>(arguments[I], rows);
+  if constexpr (Index == A.label)
+    return view_of<const i32>(arguments[Index], rows);
   else
-    return view_of<const T>(arguments[I], A.rows(I, rows));
+    return view_of<const T>(arguments[Index], A.rows(Index, rows));
 }
 
 template <class Operation, class T, Arguments A, class... Stream>
 void call_forward(const Argument* in, const Argument* out, int rows, Stream... stream) {
-  [&]<int... I>(std::integer_sequence<int, I...>) {
-    Operation::forward(stream..., argument_view<T, A, I>(in, rows)..., view_of<T>(out[0], rows));
+  [&]<int... Index>(std::integer_sequence<int, Index...>) {
+    Operation::forward(stream..., argument_view<T, A, Index>(in, rows)..., view_of<T>(out[0], rows));
   }
   (std::make_integer_sequence<int, A.count()>{});
 }
@@ -150,9 +150,11 @@ template <class Operation, class T, Arguments A, class... Stream>
 void call_backward(const Argument* in, const Argument* out, int rows, Stream... stream) {
   const auto y = view_of<const T>(in[A.count()], rows);
   const auto dy = view_of<const T>(in[A.count() + 1], rows);
-  [&]<int... I, int... J>(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>) {
-    Operation::backward(stream..., argument_view<T, A, I>(in, rows)..., y, dy,
-                        view_of<T>(out[A.with_gradient(J)], A.rows(A.with_gradient(J), rows))...);
+  [&]<int... Index, int... Gradient>(std::integer_sequence<int, Index...>,
+                                     std::integer_sequence<int, Gradient...>) {
+    Operation::backward(
+        stream..., argument_view<T, A, Index>(in, rows)..., y, dy,
+        view_of<T>(out[A.with_gradient(Gradient)], A.rows(A.with_gradient(Gradient), rows))...);
   }
   (std::make_integer_sequence<int, A.count()>{}, std::make_integer_sequence<int, A.differentiable()>{});
 }
@@ -162,17 +164,17 @@ inline constexpr const Argument* no_arguments = nullptr;
 // Whether an operation's functions accept the arguments they will be called with. The arguments are
 // parameters of the requires-expression: with parameters of the enclosing function, nvcc considers every call
 // valid.
-template <class Operation, class T, Arguments A, class... Stream, int... I>
-consteval bool can_forward(std::integer_sequence<int, I...>) {
+template <class Operation, class T, Arguments A, class... Stream, int... Index>
+consteval bool can_forward(std::integer_sequence<int, Index...>) {
   return requires(View<T> y, Stream... stream) {
-    Operation::forward(stream..., argument_view<T, A, I>(no_arguments, 0)..., y);
+    Operation::forward(stream..., argument_view<T, A, Index>(no_arguments, 0)..., y);
   };
 }
-template <class Operation, class T, Arguments A, class... Stream, int... I, int... J>
-consteval bool can_backward(std::integer_sequence<int, I...>, std::integer_sequence<int, J...>) {
+template <class Operation, class T, Arguments A, class... Stream, int... Index, int... Gradient>
+consteval bool can_backward(std::integer_sequence<int, Index...>, std::integer_sequence<int, Gradient...>) {
   return requires(View<const T> y, Stream... stream) {
-    Operation::backward(stream..., argument_view<T, A, I>(no_arguments, 0)..., y, y,
-                        view_of<T>(no_arguments[J], 0)...);
+    Operation::backward(stream..., argument_view<T, A, Index>(no_arguments, 0)..., y, y,
+                        view_of<T>(no_arguments[Gradient], 0)...);
   };
 }
 template <class Operation, Arguments A>
@@ -196,16 +198,16 @@ struct Whatever {
 };
 
 // Whether there is a device function with this number of arguments, of any types, after the stream.
-template <class Operation, class Stream, int... I>
-consteval bool takes_forward(std::integer_sequence<int, I...>) {
+template <class Operation, class Stream, int... Index>
+consteval bool takes_forward(std::integer_sequence<int, Index...>) {
   return requires(Stream stream, Whatever any) {
-    Operation::forward(stream, (static_cast<void>(I), any)...);
+    Operation::forward(stream, (static_cast<void>(Index), any)...);
   };
 }
-template <class Operation, class Stream, int... I>
-consteval bool takes_backward(std::integer_sequence<int, I...>) {
+template <class Operation, class Stream, int... Index>
+consteval bool takes_backward(std::integer_sequence<int, Index...>) {
   return requires(Stream stream, Whatever any) {
-    Operation::backward(stream, (static_cast<void>(I), any)...);
+    Operation::backward(stream, (static_cast<void>(Index), any)...);
   };
 }
 template <class Operation, int count>
@@ -275,10 +277,10 @@ inline constexpr CustomCalls custom_calls = {.forward_f32 = call_forward<Operati
                                              .on_stream = is_on_stream<Operation, A>,
                                              .identity = identity_of<Operation>()};
 
-template <class Measure, Arguments A, int... I>
-consteval bool can_measure(std::integer_sequence<int, I...>) {
+template <class Measure, Arguments A, int... Index>
+consteval bool can_measure(std::integer_sequence<int, Index...>) {
   return requires {
-    { Measure::measure(argument_view<float, A, I>(no_arguments, 0)...) } -> std::convertible_to<double>;
+    { Measure::measure(argument_view<float, A, Index>(no_arguments, 0)...) } -> std::convertible_to<double>;
   };
 }
 template <class Measure, Arguments A>
@@ -286,8 +288,8 @@ inline constexpr bool has_measure = can_measure<Measure, A>(std::make_integer_se
 
 template <class Measure, Arguments A>
 inline constexpr MetricCall metric_call = [](const Argument* inputs, int rows) -> double {
-  return [&]<int... I>(std::integer_sequence<int, I...>) {
-    return Measure::measure(argument_view<float, A, I>(inputs, rows)...);
+  return [&]<int... Index>(std::integer_sequence<int, Index...>) {
+    return Measure::measure(argument_view<float, A, Index>(inputs, rows)...);
   }
   (std::make_integer_sequence<int, A.count()>{});
 };

@@ -10,7 +10,7 @@ namespace convoy::exec::host {
 template <class V>
 CONVOY_INLINE void exponential(V& x) {
   x = x < -87.0f ? V{} - 87.0f : x;
-  using I = decltype(x < x);
+  using Ints = decltype(x < x);
   constexpr float round =
       12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits
   const V biased = x * 1.44269504088896341f + round;
@@ -23,7 +23,7 @@ CONVOY_INLINE void exponential(V& x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const I power = ((I)biased + (127 - 0x4b400000)) << 23;
+  const Ints power = ((Ints)biased + (127 - 0x4b400000)) << 23;
   x = p * (V)power;
 }
 

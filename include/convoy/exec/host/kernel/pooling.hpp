@@ -95,7 +95,7 @@ struct MaxPoolLoop {
   template <int W>
   CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
     using V = simd::Vec<float, W>;
-    using I = simd::Vec<std::int32_t, W>;
+    using Ints = simd::Vec<std::int32_t, W>;
     const PoolTask& t = *task;
     // A second comparison for NaN would make g++ 12 go lane by lane. Values that are not finite show here
     // instead; they are rare enough to pool again.
@@ -104,12 +104,12 @@ struct MaxPoolLoop {
         t, row, block, [&](const PoolWindow& window) __attribute__((always_inline)) {
           for (int lane = 0; lane < t.map.lanes; lane += W) {
             V best = V{} - std::numeric_limits<float>::infinity();
-            I winner = I{} + window.first(t);
+            Ints winner = Ints{} + window.first(t);
             for_each_tap(
                 t, window, [&](std::int64_t x, std::int32_t tap) __attribute__((always_inline)) {
                   V v;
                   simd::load(v, t.x + x + lane);
-                  const I here = I{} + tap;
+                  const Ints here = Ints{} + tap;
                   winner = v <= best ? winner : here;
                   best = v <= best ? best : v;
                   odd += v * 0.0f;
@@ -135,14 +135,14 @@ struct MaxPoolBackwardLoop {
   template <int W>
   CONVOY_INLINE static void run(const PoolTask* task, int row, int block) {
     using V = simd::Vec<float, W>;
-    using I = simd::Vec<std::int32_t, W>;
+    using Ints = simd::Vec<std::int32_t, W>;
     const PoolTask& t = *task;
     if (!t.accumulate) clear_map(t, row, block);
     for_each_window(
         t, row, block, [&](const PoolWindow& window) __attribute__((always_inline)) {
           for (int lane = 0; lane < t.map.lanes; lane += W) {
             V dy;
-            I winner;
+            Ints winner;
             load<narrow>(dy, t.y, window.at + lane);
             simd::load(winner, t.winner + window.at + lane);
             for_each_tap(
