@@ -93,6 +93,20 @@ foreach(compiler IN LISTS compilers)
   set_tests_properties(limits.${compiler}.deep_models PROPERTIES TIMEOUT 120 LABELS headers)
 endforeach()
 
+# Flags with which convoy cannot be compiled give one sentence.
+foreach(compiler IN LISTS compilers)
+  foreach(refusal "-std=c++17:it needs C..20" "-fno-exceptions:it needs exceptions" "-fno-rtti:it needs run-time type information")
+    string(REGEX REPLACE ":.*" "" flag ${refusal})
+    string(REGEX REPLACE ".*:" "" says ${refusal})
+    string(REGEX REPLACE "[^a-z0-9]+" "_" short ${flag})
+    add_test(NAME headers.${compiler}.refused${short}
+             COMMAND ${compiler_of_${compiler}} -std=c++20 ${flag} -fsyntax-only -I${public_include}
+                     ${CMAKE_CURRENT_SOURCE_DIR}/headers/refused.cpp)
+    set_tests_properties(headers.${compiler}.refused${short} PROPERTIES TIMEOUT 60 LABELS headers
+      PASS_REGULAR_EXPRESSION "error \"convoy: ${says}|error: \"convoy: ${says}" FAIL_REGULAR_EXPRESSION "error: [^#\"]")
+  endforeach()
+endforeach()
+
 # Compilers that assume that all numbers are finite do not hide those that are not.
 convoy_add_program(fast_math SOURCES fast_math/not_finite.cpp)
 target_compile_options(fast_math PRIVATE -O2 -ffast-math)

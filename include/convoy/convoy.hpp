@@ -4,6 +4,9 @@
 // component for that library defines the macro tested below.
 #pragma once
 
+#include <convoy/core/compiled.hpp>
+
+#ifndef CONVOY_REFUSED
 #include <convoy/comm/bootstrap/comm.hpp>
 #include <convoy/comm/bootstrap/tcp.hpp>
 #include <convoy/comm/comm.hpp>
@@ -49,5 +52,6 @@
 #include <convoy/comm/policy/nccl.cuh>
 #include <convoy/comm/policy/nccl_compressed.cuh>
 #include <convoy/comm/policy/nccl_hierarchical.cuh>
+#endif
 #endif
 #endif

@@ -14,10 +14,23 @@
 //   CONVOY_COMPILED, CONVOY_COMPILING    the library itself: definitions here, once
 //   nvcc's pass for GPUs                 declarations only: that pass compiles nothing but kernels, so it
 //                                        need not parse the definitions
+//
+// The header also refuses compilers that cannot compile convoy. CONVOY_REFUSED then keeps convoy.hpp from
+// adding thousands of errors to the one sentence.
 #pragma once
 
 #if defined(__clang__) ? __clang_major__ < 14 : defined(__GNUC__) && __GNUC__ < 12
 #error "convoy: it needs g++ 12, clang 14, or a later one"
+#define CONVOY_REFUSED
+#elif __cplusplus < 202002L
+#error "convoy: it needs C++20 (-std=c++20)"
+#define CONVOY_REFUSED
+#elif !defined(__cpp_exceptions)
+#error "convoy: it needs exceptions (no -fno-exceptions)"
+#define CONVOY_REFUSED
+#elif !defined(__cpp_rtti)
+#error "convoy: it needs run-time type information (no -fno-rtti)"
+#define CONVOY_REFUSED
 #endif
 
 #if defined(__CUDA_ARCH__)

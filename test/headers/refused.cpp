@@ -1,0 +1,1 @@
+#include <convoy/convoy.hpp>
