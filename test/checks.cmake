@@ -264,6 +264,8 @@ add_consumer(unknown_component PROJECT find_package COMPONENTS teleport
              SAYS "there is no component 'teleport'.*there are host, mpi, cuda, nccl")
 add_consumer(missing_component PROJECT find_package COMPONENTS mpi OPTIONS -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON
              SAYS "component 'mpi' was asked for, but MPI was not found")
+add_consumer(no_cxx PROJECT find_package COMPONENTS mpi OPTIONS -DLANGUAGE=C
+             SAYS "convoy: the project must enable the language CXX")
 add_consumer(missing_but_on PROJECT add_subdirectory OPTIONS -DCONVOY_MPI=ON -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON
              SAYS "CONVOY_MPI is ON, but MPI was not found")
 add_consumer(option_misspelt PROJECT add_subdirectory OPTIONS -DCONVOY_HOST=YES
