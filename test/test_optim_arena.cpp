@@ -346,6 +346,9 @@ TEST_CASE("invalid options are refused") {
   const Layout layout;
   memory::Host space;
   CHECK_THROWS_WITH_AS(arena<optim::Sgd>(space, optim::Sgd::Options{}, layout, {.max_norm = -1}),
-                       "clipping: the largest norm -1 is negative", ConfigError);
+                       "clipping: the largest norm must be a number of at least 0, not -1", ConfigError);
+  CHECK_THROWS_WITH_AS(arena<optim::Sgd>(space, optim::Sgd::Options{}, layout,
+                                         {.max_norm = std::numeric_limits<float>::quiet_NaN()}),
+                       "clipping: the largest norm must be a number of at least 0, not nan", ConfigError);
   CHECK_THROWS_AS(arena<optim::Sgd>(space, optim::Sgd::Options{.lr = -1}, layout), ConfigError);
 }

@@ -1,5 +1,6 @@
 // Rules: against PyTorch's numbers, a user's own rule, and a rule that is chosen at run time.
 #include <cmath>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -201,7 +202,9 @@ TEST_CASE("the registry makes rules by name, and errors list what it has") {
         }) == "optimizer adam has no option momentum; it has lr, beta1, beta2, epsilon, weight_decay");
   CHECK(refusal([] {
           optim::make("adam", {{"lr", -1}});
-        }) == "optimizer adam: the learning rate -1 is negative");
+        }) == "optimizer adam: the learning rate must be a number of at least 0, not -1");
+  CHECK(refusal([] { optim::Optimizer<optim::Adam>({.lr = std::numeric_limits<float>::quiet_NaN()}); }) ==
+        "optimizer adam: the learning rate must be a number of at least 0, not nan");
   CHECK(refusal([] {
           optim::make("muon", {{"iterations", 2.7}});
         }) == "optimizer muon: iterations must be a whole number, not 2.7");
@@ -209,7 +212,7 @@ TEST_CASE("the registry makes rules by name, and errors list what it has") {
           optim::make("muon", {{"iterations", 1e10}});
         }) == "optimizer muon: iterations must be a whole number, not 1e+10");
   CHECK(refusal([] { optim::Optimizer<optim::Sgd>({.weight_decay = -0.5f}); }) ==
-        "optimizer sgd: the weight decay -0.5 is negative");
+        "optimizer sgd: the weight decay must be a number of at least 0, not -0.5");
 }
 
 TEST_CASE("options with which a rule would diverge or divide by zero are refused") {
@@ -274,7 +277,7 @@ TEST_CASE("a parameter is in the first group that matches, and biases decay only
   };
   CHECK(refused({.match = "layer1*"}) == "group 0: no parameter has a name like 'layer1*'");
   CHECK(refused({.match = "fc*", .lr_scale = -1}) ==
-        "group 0 ('fc*'): the scale -1 of the learning rate is negative");
+        "group 0 ('fc*'): the scale of the learning rate must be a number of at least 0, not -1");
   CHECK(refused({.match = "fc*", .weight_decay = -1.0f}) ==
-        "group 0 ('fc*'): the weight decay -1 is negative");
+        "group 0 ('fc*'): the weight decay must be a number of at least 0, not -1");
 }

@@ -88,7 +88,7 @@ TEST_CASE("every decay has a name; unknown names and invalid schedules are refus
   CHECK(refusal({.warmup = 5, .decay = Decay::polynomial, .total = 5}) ==
         "schedule: a decay needs a total of more steps than the warm-up of 5, not 5");
   CHECK(refusal({.decay = Decay::linear, .total = 5, .end = -0.5f}) ==
-        "schedule: the factor -0.5 at the end is negative");
+        "schedule: the factor at the end must be a number of at least 0, not -0.5");
   CHECK(refusal({.decay = Decay::polynomial, .total = 5, .power = 0}) ==
         "schedule: a polynomial decay needs a positive power, not 0");
   CHECK(refusal({.decay = Decay::steps}) == "schedule: a decay in steps needs a positive interval, not 0");

@@ -7,7 +7,9 @@
 #include <convoy/comm/shares.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/finite.hpp>
+#include <convoy/optim/adam.hpp>
 #include <convoy/optim/guard.hpp>
+#include <convoy/optim/optimizer.hpp>
 #include <convoy/train/step_sums.hpp>
 
 using namespace convoy;
@@ -49,6 +51,10 @@ int main() {
   optim::Verdict verdict;
   optim::judge({.skip_not_finite = true}, nan, verdict);
   check(verdict.apply == 0 && verdict.skipped == 1, "a step with a NaN in its gradient is skipped");
+  check(throws<ConfigError>([&] { optim::Optimizer<optim::Adam>({.lr = static_cast<float>(nan)}); }),
+        "a learning rate of NaN is refused");
+  check(throws<ConfigError>([&] { optim::Guard{.max_norm = static_cast<float>(nan)}.check(); }),
+        "a largest norm of NaN is refused");
   check(throws<ConfigError>([&] {
           comm::shares_of({1, nan}, 2, "the weight");
         }),

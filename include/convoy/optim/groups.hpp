@@ -10,6 +10,7 @@
 
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
+#include <convoy/core/finite.hpp>
 
 namespace convoy::optim {
 
@@ -106,12 +107,13 @@ CONVOY_FUNCTION Groups group(std::span<const GroupedParameter> parameters,
   for (std::size_t i = 0; i < options.size(); ++i) {
     const GroupOptions& o = options[i];
     if (!matched[i]) fail<ConfigError>("group ", i, ": no parameter has a name like '", o.match, "'");
-    if (!(o.lr_scale >= 0))
-      fail<ConfigError>("group ", i, " ('", o.match, "'): the scale ", o.lr_scale,
-                        " of the learning rate is negative");
-    if (o.weight_decay && !(*o.weight_decay >= 0))
-      fail<ConfigError>("group ", i, " ('", o.match, "'): the weight decay ", *o.weight_decay,
-                        " is negative");
+    const auto check = [&](float value, std::string_view what) {
+      if (is_nan(value) || value < 0)
+        fail<ConfigError>("group ", i, " ('", o.match, "'): the ", what,
+                          " must be a number of at least 0, not ", value);
+    };
+    check(o.lr_scale, "scale of the learning rate");
+    if (o.weight_decay) check(*o.weight_decay, "weight decay");
   }
   return groups;
 }

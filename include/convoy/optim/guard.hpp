@@ -32,7 +32,8 @@ struct Guard {
 
   /// Throws ConfigError for an invalid field.
   void check() const {
-    if (!(max_norm >= 0)) fail<ConfigError>("clipping: the largest norm ", max_norm, " is negative");
+    if (is_nan(max_norm) || max_norm < 0)
+      fail<ConfigError>("clipping: the largest norm must be a number of at least 0, not ", max_norm);
   }
 };
 

@@ -10,6 +10,7 @@
 
 #include <convoy/core/error.hpp>
 #include <convoy/core/fields.hpp>
+#include <convoy/core/finite.hpp>
 #include <convoy/core/hd.hpp>
 #include <convoy/optim/apply.hpp>
 #include <convoy/optim/rule.hpp>
@@ -51,10 +52,13 @@ class Optimizer {
   /// its options.
   explicit Optimizer(const Options& options) : options_(options) {
     const RuleFacts rule = facts();
-    if (!(rule.lr >= 0))
-      fail<ConfigError>("optimizer ", R::name, ": the learning rate ", rule.lr, " is negative");
-    if (!(rule.weight_decay >= 0))
-      fail<ConfigError>("optimizer ", R::name, ": the weight decay ", rule.weight_decay, " is negative");
+    const auto check = [](float value, std::string_view what) {
+      if (is_nan(value) || value < 0)
+        fail<ConfigError>("optimizer ", R::name, ": the ", what, " must be a number of at least 0, not ",
+                          value);
+    };
+    check(rule.lr, "learning rate");
+    check(rule.weight_decay, "weight decay");
     if constexpr (requires { R::check(options_); }) R::check(options_);
   }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <convoy/core/error.hpp>
+#include <convoy/core/finite.hpp>
 
 namespace convoy::optim {
 
@@ -115,7 +116,8 @@ struct Schedule {
     if (lasts && total <= warmup)
       fail<ConfigError>("schedule: a decay needs a total of more steps than the warm-up of ", warmup,
                         ", not ", total);
-    if (lasts && !(end >= 0)) fail<ConfigError>("schedule: the factor ", end, " at the end is negative");
+    if (lasts && (is_nan(end) || end < 0))
+      fail<ConfigError>("schedule: the factor at the end must be a number of at least 0, not ", end);
     if (decay == Decay::polynomial && !(power > 0))
       fail<ConfigError>("schedule: a polynomial decay needs a positive power, not ", power);
     if (decay == Decay::steps && every <= 0)
