@@ -122,7 +122,7 @@ CONVOY_FUNCTION BigMnist::BigMnist(ImageSet images, const BigMnistOptions& optio
   const int reach = static_cast<int>(4 * o.smoothness);
   double sum = 0;
   const auto tap = [&](int distance) {
-    return std::exp(-0.5 * distance * distance / (o.smoothness * o.smoothness));
+    return std::exp(-0.5 * distance * distance / static_cast<double>(o.smoothness * o.smoothness));
   };
   for (int d = -reach; d <= reach; ++d) sum += tap(d);
   for (int to = 0; to < side; ++to)

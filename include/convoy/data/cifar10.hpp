@@ -49,8 +49,7 @@ CONVOY_FUNCTION ImageSet cifar10_images(std::span<const std::filesystem::path> f
     counts.push_back(source.file_size() / record);
     count += counts.back();
   }
-  const std::shared_ptr<u8[]> pixels(new u8[static_cast<std::size_t>(count) * image]),
-      labels(new u8[static_cast<std::size_t>(count)]);
+  const std::shared_ptr<u8[]> pixels(new u8[count * image]), labels(new u8[count]);
   std::size_t at = 0;
   for (std::size_t f = 0; f < files.size(); ++f) {
     ByteSource source(files[f]);
@@ -66,12 +65,9 @@ CONVOY_FUNCTION ImageSet cifar10_images(std::span<const std::filesystem::path> f
     }
     source.expect_end();
   }
-  return {pixels,
-          labels,
-          static_cast<std::size_t>(count),
-          Image{3, 32, 32},
-          10,
-          std::vector<Normalization>{{0.4914f, 0.2470f}, {0.4822f, 0.2435f}, {0.4465f, 0.2616f}}};
+  return {pixels, labels,
+          count,  Image{3, 32, 32},
+          10,     std::vector<Normalization>{{0.4914f, 0.2470f}, {0.4822f, 0.2435f}, {0.4465f, 0.2616f}}};
 }
 
 CONVOY_FUNCTION ImageSplit cifar10(const std::filesystem::path& dir) {

@@ -178,7 +178,7 @@ CONVOY_FUNCTION void MaskedLm::fill(const Rows& rows) const {
       fail<DataError>("data: example ", index, " was asked for, but the text has ", size());
     Philox random = random_of(rows.draw(), index, 0x6d61736b6564ull);
     auto room = static_cast<std::uint32_t>(options_.length - 3);
-    if (random.uniform() < options_.shorter) room = 2 + random.below(room - 1);
+    if (static_cast<double>(random.uniform()) < options_.shorter) room = 2 + random.below(room - 1);
     write(draw_pair((*chunks_)[index], room, random), rows[r], random);
   }
 }

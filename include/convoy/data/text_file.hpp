@@ -73,7 +73,7 @@ CONVOY_FUNCTION std::string read_text(const std::filesystem::path& path, std::ui
                     most);
   for (std::size_t got = 0;; piece = std::min(text.size() + 1, most + 1 - text.size())) {
     const std::size_t had = text.size();
-    text.resize(had + static_cast<std::size_t>(piece));
+    text.resize(had + piece);
     got = source.read(std::as_writable_bytes(std::span(text).subspan(had)));
     text.resize(had + got);
     if (text.size() > most)

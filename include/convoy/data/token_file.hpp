@@ -179,7 +179,7 @@ CONVOY_FUNCTION std::size_t TokenBlocks::first_token(const Rows& rows, std::size
   }
   Philox random = random_of(rows.draw(), static_cast<std::uint64_t>(rows.position(row)), use);
   const std::uint64_t upper = random.next();
-  return static_cast<std::size_t>((upper << 32 | random.next()) % (file_.size() - length));
+  return (upper << 32 | random.next()) % (file_.size() - length);
 }
 
 CONVOY_FUNCTION void TokenBlocks::fill(const Rows& rows) const {

@@ -168,7 +168,7 @@ CONVOY_FUNCTION Safetensors::Safetensors(const std::filesystem::path& path) : pa
   if (header > size - 8)
     fail<CheckpointError>(path_.string(), ": its first 8 bytes promise a header of ", header, " bytes, but ",
                           size - 8, " follow");
-  std::string text(static_cast<std::size_t>(header), ' ');
+  std::string text(header, ' ');
   read_bytes(8, text.data(), text.size());
   data_ = 8 + header;
   read_header(text, size - data_);
@@ -267,7 +267,7 @@ CONVOY_FUNCTION void Safetensors::read(std::string_view name, const Shape& shape
   if (tensor.elements != std::ssize(values))
     refuse(name, concat("has ", tensor.elements, " elements, but there is room for ", values.size()));
   if (tensor.dtype == "F32") return read_bytes(data_ + tensor.begin, values.data(), values.size_bytes());
-  std::string bytes(static_cast<std::size_t>(tensor.end - tensor.begin), 0);
+  std::string bytes(tensor.end - tensor.begin, 0);
   read_bytes(data_ + tensor.begin, bytes.data(), bytes.size());
   const auto widen = [&]<class T>(T) {
     for (std::size_t i = 0; i < values.size(); ++i) {

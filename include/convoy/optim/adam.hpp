@@ -57,7 +57,7 @@ struct Adam {
     const double t = static_cast<double>(step);
     const double correction1 = 1 - std::pow(static_cast<double>(o.beta1), t);
     const double correction2 = 1 - std::pow(static_cast<double>(o.beta2), t);
-    return {static_cast<float>(lr / correction1),
+    return {static_cast<float>(static_cast<double>(lr) / correction1),
             o.beta1,
             1 - o.beta1,
             o.beta2,

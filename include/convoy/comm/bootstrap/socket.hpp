@@ -70,7 +70,7 @@ inline Moved send_all(const Socket& socket, std::span<const std::byte> data, con
     const ssize_t n = ::send(socket.get(), data.data(), data.size(), MSG_NOSIGNAL);
     if (n > 0)
       data = data.subspan(static_cast<std::size_t>(n));
-    else if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+    else if (n < 0 && errno != EAGAIN && errno != EINTR)
       return Moved::closed;
     else if (!ready_for(socket, POLLOUT, deadline))
       return Moved::late;
@@ -85,7 +85,7 @@ inline Moved receive_all(const Socket& socket, std::span<std::byte> data, const 
     const ssize_t n = ::recv(socket.get(), data.data() + got, data.size() - got, 0);
     if (n > 0)
       got += static_cast<std::size_t>(n);
-    else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+    else if (n == 0 || (errno != EAGAIN && errno != EINTR))
       return Moved::closed;
     else if (!ready_for(socket, POLLIN, deadline))
       return Moved::late;

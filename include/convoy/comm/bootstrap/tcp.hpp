@@ -180,9 +180,7 @@ class TcpBootstrap {
       for (const Guest& g : guests) waits.push_back({g.socket.get(), POLLIN, 0});
       for (const Socket& s : peers_)
         if (s) waits.push_back({s.get(), POLLIN, 0});
-      if (::poll(waits.data(), static_cast<nfds_t>(waits.size()), detail::milliseconds_left(deadline, 100)) <
-          0)
-        continue;
+      if (::poll(waits.data(), waits.size(), detail::milliseconds_left(deadline, 100)) < 0) continue;
       for (std::size_t i = 0; i < guests.size();)
         if (listen_to(guests[i], joined, refused))
           ++i;
@@ -206,8 +204,7 @@ class TcpBootstrap {
 
   static bool still_there(const Socket& socket) {
     std::byte any{};
-    return ::recv(socket.get(), &any, 1, 0) < 0 &&
-           (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    return ::recv(socket.get(), &any, 1, 0) < 0 && (errno == EAGAIN || errno == EINTR);
   }
 
   // Silent guests are kept for at least `patience` seconds. If there are too many, the oldest is dropped.
@@ -235,8 +232,7 @@ class TcpBootstrap {
   bool listen_to(Guest& guest, int& joined, std::string& refused) {
     const auto hello = detail::bytes_into(guest.hello).subspan(guest.got);
     const ssize_t n = ::recv(guest.socket.get(), hello.data(), hello.size(), 0);
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
-      return !guest.patience.expired();
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return !guest.patience.expired();
     if (n <= 0) return false;
     guest.got += static_cast<std::size_t>(n);
     const detail::Hello& h = guest.hello;

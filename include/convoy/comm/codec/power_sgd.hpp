@@ -162,8 +162,8 @@ inline double dot(const float* a, const float* b, std::int64_t size) {
   double sums[4] = {};
   std::int64_t i = 0;
   for (; i + 4 <= size; i += 4)
-    for (int j = 0; j < 4; ++j) sums[j] += static_cast<double>(a[i + j]) * b[i + j];
-  for (; i < size; ++i) sums[0] += static_cast<double>(a[i]) * b[i];
+    for (int j = 0; j < 4; ++j) sums[j] += static_cast<double>(a[i + j]) * static_cast<double>(b[i + j]);
+  for (; i < size; ++i) sums[0] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   return sums[0] + sums[1] + (sums[2] + sums[3]);
 }
 
@@ -186,7 +186,8 @@ void orthogonalize(float* columns, int count, std::int64_t size, Replace&& repla
       const double after = dot(column, column, size);
       if (spent(after, before) && replace(column)) continue;
       const double inverse = after == 0 ? 0 : 1 / std::sqrt(after);
-      for (std::int64_t i = 0; i < size; ++i) column[i] = static_cast<float>(column[i] * inverse);
+      for (std::int64_t i = 0; i < size; ++i)
+        column[i] = static_cast<float>(static_cast<double>(column[i]) * inverse);
       break;
     }
   }

@@ -45,8 +45,7 @@ class Bell {
   void sleep(std::uint32_t seen, std::chrono::nanoseconds limit) {
 #if defined(__linux__)
     if (count_.load(std::memory_order_seq_cst) == seen) {
-      const timespec time{static_cast<time_t>(limit.count() / 1'000'000'000),
-                          static_cast<long>(limit.count() % 1'000'000'000)};
+      const timespec time{limit.count() / 1'000'000'000, limit.count() % 1'000'000'000};
       ::syscall(SYS_futex, address(), across_processes ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, seen, &time,
                 nullptr, 0);
     }

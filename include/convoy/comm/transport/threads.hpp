@@ -51,11 +51,9 @@ class ThreadWorld {
   Channel& channel(int space, int from, int to);
 
   static std::uint64_t place_of(int, const void* data, std::size_t) {
-    return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(data));
+    return reinterpret_cast<std::uintptr_t>(data);
   }
-  static void* at(int, int, std::uint64_t place) {
-    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(place));
-  }
+  static void* at(int, int, std::uint64_t place) { return reinterpret_cast<void*>(place); }
   static std::string_view gone(int) { return {}; }
   static bool close_off() { return false; }
   static Seconds limit() { return Seconds(60); }

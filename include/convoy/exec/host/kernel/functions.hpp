@@ -23,8 +23,8 @@ CONVOY_INLINE void exponential(V& x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const Ints power = ((Ints)biased + (127 - 0x4b400000)) << 23;
-  x = p * (V)power;
+  const Ints power = (reinterpret_cast<Ints>(biased) + (127 - 0x4b400000)) << 23;
+  x = p * reinterpret_cast<V>(power);
 }
 
 /// x = 1 / (1 + e^-x), to a relative error of a few units in the last place for x down to -87.
