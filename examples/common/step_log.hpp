@@ -22,8 +22,9 @@ namespace examples {
 class StepLog {
  public:
   /// Writes no file if `path` is empty. A row of data holds `per_row` of `unit`; if the unit is "samples", it
-  /// has no separate column. If the run `resumes`, an existing file is kept up to its first step. Throws
-  /// ConfigError if that file has other columns.
+  /// has no separate column. If the run `resumes`, an existing file is kept up to its first step. The file is
+  /// unchanged until the first step, because a run that is refused must not destroy the table of the run
+  /// before. Throws ConfigError if the file of a run that resumes has other columns.
   StepLog(const std::string& path, const std::string& unit, double per_row, bool resumes)
       : path_(path), per_row_(unit == "samples" ? 0 : per_row) {
     if (path.empty()) return;
@@ -38,14 +39,14 @@ class StepLog {
         convoy::fail<convoy::ConfigError>(path, " begins with \"", first, "\" and not with \"", columns,
                                           "\", so that a run that resumes cannot go on in it");
     }
-    file_.reset(std::fopen(path.c_str(), goes_on_ ? "a" : "w"));
+    file_.reset(std::fopen(path.c_str(), "a"));
     if (file_ == nullptr) convoy::fail(path, " cannot be written: ", std::strerror(errno));
-    if (!goes_on_) std::fprintf(file_.get(), "%s\n", columns.c_str());
+    columns_ = std::move(columns);
   }
 
   void operator()(const convoy::train::StepReport& r) {
     if (file_ == nullptr) return;
-    if (std::exchange(goes_on_, false)) cut(r.step);
+    if (!std::exchange(begun_, true)) begin(r.step);
     std::fprintf(file_.get(), "%lld,%d,%lld,%.9g,", static_cast<long long>(r.step), r.epoch,
                  static_cast<long long>(r.rows), r.loss);
     field(r.accuracy);
@@ -59,6 +60,11 @@ class StepLog {
   }
 
  private:
+  void begin(std::int64_t first) const {
+    if (goes_on_) return cut(first);
+    if (std::filesystem::is_regular_file(path_)) std::filesystem::resize_file(path_, 0);  // not a pipe
+    std::fprintf(file_.get(), "%s\n", columns_.c_str());
+  }
   /// Removes the lines from step `first` on, which the run before logged after the checkpoint, and a line
   /// that it did not end.
   void cut(std::int64_t first) const {
@@ -77,9 +83,10 @@ class StepLog {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  std::string path_;
+  std::string path_, columns_;
   double per_row_;
-  bool goes_on_ = false;  ///< until the first step
+  bool goes_on_ = false;  ///< in the table of the run before
+  bool begun_ = false;
   std::unique_ptr<std::FILE, Close> file_;
 };
 

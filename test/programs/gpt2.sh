@@ -15,6 +15,9 @@ for flag in "" --grad-norm; do
   awk -F, -v known="$flag" 'NR > 1 && (known == "") != ($7 == "") { exit 1 }' "$scratch/steps.csv" ||
     complain "the norm of the gradient where it is measured, and there alone ($flag)"
 done
+cp "$scratch/steps.csv" "$scratch/before.csv"
+refused "a run that would overwrite checkpoints" "kept/step-200 already exists" --data "$scratch/text" $small --checkpoint "$scratch/kept" --csv "$scratch/steps.csv"
+cmp -s "$scratch/steps.csv" "$scratch/before.csv" || complain "the table of the run before, after a run that is refused"
 rows() { # rows FILE ARGUMENT...: trains for two epochs of 44 steps of 8 rows (fewer in the last two), and keeps the rows in FILE
   file=$1
   shift
