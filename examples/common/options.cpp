@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <iomanip>
 #include <span>
 #include <sstream>
+#include <system_error>
 #include <type_traits>
 #include <variant>
 
@@ -69,6 +71,23 @@ std::string table_of(std::string_view option, std::span<const Entry> entries) {
     text << '\n';
   }
   return text.str();
+}
+
+// The path without its links, of which the last may lead to a file that does not exist yet.
+std::filesystem::path without_links(std::filesystem::path path) {
+  std::error_code error;
+  path = std::filesystem::absolute(path, error);
+  for (int links = 0; links < 40 && std::filesystem::is_symlink(path, error); ++links)
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);
+  const std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
+  return error ? path : whole;
+}
+
+// Whether both paths lead to one file. A pipe or a device such as /dev/null may be named twice.
+bool same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
+  std::error_code error;
+  if (std::filesystem::exists(one, error) && !std::filesystem::is_regular_file(one, error)) return false;
+  return std::filesystem::equivalent(one, other, error) || without_links(one) == without_links(other);
 }
 
 // Sets --comm and --transport to their defaults if they are not given.
@@ -280,6 +299,16 @@ std::vector<std::pair<std::string_view, std::string>> files_of(const Options& o)
           {"--timeline", o.timeline},
           {"--batches", o.batches},
           {"--profile-out", o.profile_out}};
+}
+
+void expect_separate_files(const Options& o) {
+  auto written = files_of(o);
+  std::erase_if(written, [](const auto& file) { return file.second.empty(); });
+  for (auto file = written.begin(); file != written.end(); ++file)
+    for (auto other = written.begin(); other != file; ++other)
+      if (same_file(file->second, other->second))
+        convoy::fail<convoy::ConfigError>(other->first, ' ', other->second, " and ", file->first, ' ',
+                                          file->second, " are one file; choose another file for one of them");
 }
 
 void refuse_files(const Options& o, std::string_view instead) {

@@ -18,6 +18,12 @@ done
 cp "$scratch/steps.csv" "$scratch/before.csv"
 refused "a run that would overwrite checkpoints" "kept/step-200 already exists" --data "$scratch/text" $small --checkpoint "$scratch/kept" --csv "$scratch/steps.csv"
 cmp -s "$scratch/steps.csv" "$scratch/before.csv" || complain "the table of the run before, after a run that is refused"
+ln -s x1 "$scratch/x2"
+for pair in "json csv x1 x1" "json timeline x1 ./x1" "json profile-out x1 x2" "timeline batches x2 x1" "csv batches text text"; do
+  set -- $pair
+  refused "one file for two outputs, $pair" "^gpt2: --$1 $scratch/$3 and --$2 $scratch/$4 are one file; choose another file for one of them$" \
+    --data "$scratch/text" $small --$1 "$scratch/$3" --$2 "$scratch/$4"
+done
 rows() { # rows FILE ARGUMENT...: trains for two epochs of 44 steps of 8 rows (fewer in the last two), and keeps the rows in FILE
   file=$1
   shift
