@@ -65,10 +65,10 @@ int main(int argc, char** argv) {
                     .clip = 1,
                     .batch = 8,
                     .data = "data/text.txt"},
-       .options = with_sizes(
-           wanted.sizes,
-           {{"--vocabulary", &wanted.vocabulary, "WordPiece vocabulary file, such as BERT's vocab.txt"},
-            {"--predictions", &wanted.sizes.predictions, "Maximum number of masked tokens per example",
-             Accepts::positive}}),
+       .options =
+           with_sizes(wanted.sizes, {{"--vocabulary", &wanted.vocabulary,
+                                      "WordPiece vocabulary file, such as BERT's vocab.txt", Accepts::file},
+                                     {"--predictions", &wanted.sizes.predictions,
+                                      "Maximum number of masked tokens per example", Accepts::positive}}),
        .make = [&](const Options& options) { return task_of(options, wanted); }});
 }

@@ -196,7 +196,8 @@ int main(int argc, char** argv) {
             {"--top-k", &wanted.sampling.top_k,
              "--generate samples from this many likeliest tokens (0: from all)", Accepts::not_negative},
             {"--merges", &wanted.merges,
-             "GPT-2's merges.txt, the byte-pair encoding of --generate; without it, tokens are bytes"}}),
+             "GPT-2's merges.txt, the byte-pair encoding of --generate; without it, tokens are bytes",
+             Accepts::file}}),
        .instead =
            [&](const Options& options) {
              if (wanted.generate > 0) generate(options, wanted);

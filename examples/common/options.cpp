@@ -90,6 +90,19 @@ bool same_file(const std::filesystem::path& one, const std::filesystem::path& ot
   return std::filesystem::equivalent(one, other, error) || without_links(one) == without_links(other);
 }
 
+// The files that a run reads, each with its option.
+std::vector<std::pair<std::string_view, std::string>> files_read(const Options& o,
+                                                                 const std::vector<OwnOption>& own) {
+  std::vector<std::pair<std::string_view, std::string>> files = {{"--data", o.data},
+                                                                 {"--weights", o.weights}};
+  for (const std::string& profile : o.replay) files.emplace_back("--replay", profile);
+  for (const OwnOption& option : own)
+    if (const auto* accepts = std::get_if<Accepts>(&option.accepts); accepts && *accepts == Accepts::file)
+      files.emplace_back(option.name, *std::get<std::string*>(option.value));
+  std::erase_if(files, [](const auto& file) { return file.second.empty(); });
+  return files;
+}
+
 // Sets --comm and --transport to their defaults if they are not given.
 void choose_exchange(const Choices& choices, Options& o) {
   const auto of_gpus =
@@ -301,9 +314,14 @@ std::vector<std::pair<std::string_view, std::string>> files_of(const Options& o)
           {"--profile-out", o.profile_out}};
 }
 
-void expect_separate_files(const Options& o) {
+void expect_separate_files(const Options& o, const std::vector<OwnOption>& own) {
   auto written = files_of(o);
   std::erase_if(written, [](const auto& file) { return file.second.empty(); });
+  for (const auto& [option, path] : files_read(o, own))
+    for (const auto& [writer, target] : written)
+      if (same_file(target, path))
+        convoy::fail<convoy::ConfigError>(writer, ' ', target, " would overwrite the file of ", option,
+                                          ", which the run reads; choose another file");
   for (auto file = written.begin(); file != written.end(); ++file)
     for (auto other = written.begin(); other != file; ++other)
       if (same_file(file->second, other->second))

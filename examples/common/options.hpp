@@ -103,8 +103,9 @@ std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options);
 /// The files that a training writes, each with its option; an empty path: it does not write this one.
 std::vector<std::pair<std::string_view, std::string>> files_of(const Options& options);
 
-/// Throws ConfigError if two of these files are the same, because only the one written last would be left.
-void expect_separate_files(const Options& options);
+/// Throws ConfigError if one of these files is read as well, by the program's `own` options or those of every
+/// trainer, or if two of them are the same, because only the one written last would be left.
+void expect_separate_files(const Options& options, const std::vector<OwnOption>& own);
 
 /// Throws ConfigError if the options name such a file, although they ask for `instead`, an option with which
 /// nothing is trained.

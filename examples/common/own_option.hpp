@@ -9,8 +9,8 @@
 
 namespace examples {
 
-/// Which numbers an option takes.
-enum class Accepts : unsigned char { anything, positive, not_negative };
+/// Which numbers an option takes, or that it names a file that is read.
+enum class Accepts : unsigned char { anything, positive, not_negative, file };
 
 /// Numbers within bounds, inclusive.
 struct Between {

@@ -160,7 +160,7 @@ int run_parsed(int argc, char** argv, const Program& program) {
   int code = 0;
   const Choices choices = choices_of(program);
   if (!parse(argc, argv, program.about, choices, program.options, o, code)) return code;
-  expect_separate_files(o);
+  expect_separate_files(o, program.options);
   if (o.overlap && o.comm.starts_with("ps"))
     fail<ConfigError>(
         "--overlap needs an exchange that can be measured without an update, but the servers of ", o.comm,

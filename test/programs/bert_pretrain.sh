@@ -19,6 +19,7 @@ if ! timeout 60 "$program" --threads 1 --data "$scratch/text" $small --evaluate 
 fi
 refused "batch norms of all ranks" "^bert_pretrain: --sync-batch-norm is for models with batch norms, and bert has none$" --data "$scratch/text" $small --sync-batch-norm
 refused "taps of filters" "^bert_pretrain: --keep-dead-taps is for models with convolutions, and bert has none$" --data "$scratch/text" $small --keep-dead-taps
+refused "a table that is the vocabulary" "^bert_pretrain: --csv .* would overwrite the file of --vocabulary, " --data "$scratch/text" $small --csv "$scratch/vocab.txt"
 echo "the fox ." > "$scratch/short"
 refused "a missing text" "^bert_pretrain: --data: $scratch/nowhere does not exist$" $small --data "$scratch/nowhere"
 refused "a text of one document" "document" --data "$scratch/short" $small

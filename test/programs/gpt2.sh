@@ -18,8 +18,15 @@ done
 cp "$scratch/steps.csv" "$scratch/before.csv"
 refused "a run that would overwrite checkpoints" "kept/step-200 already exists" --data "$scratch/text" $small --checkpoint "$scratch/kept" --csv "$scratch/steps.csv"
 cmp -s "$scratch/steps.csv" "$scratch/before.csv" || complain "the table of the run before, after a run that is refused"
+ln -s text "$scratch/link"
+for written in json csv timeline batches profile-out; do
+  refused "a --$written that is the data" "^gpt2: --$written $scratch/link would overwrite the file of --data, which the run reads; choose another file$" \
+    --data "$scratch/text" $small --$written "$scratch/link"
+done
+refused "a table that is the weights" "^gpt2: --csv .* would overwrite the file of --weights, " --data "$scratch/text" $small \
+  --weights "$scratch/kept/step-200/model.safetensors" --csv "$scratch/kept/../kept/step-200/model.safetensors"
 ln -s x1 "$scratch/x2"
-for pair in "json csv x1 x1" "json timeline x1 ./x1" "json profile-out x1 x2" "timeline batches x2 x1" "csv batches text text"; do
+for pair in "json csv x1 x1" "json timeline x1 ./x1" "json profile-out x1 x2" "timeline batches x2 x1"; do
   set -- $pair
   refused "one file for two outputs, $pair" "^gpt2: --$1 $scratch/$3 and --$2 $scratch/$4 are one file; choose another file for one of them$" \
     --data "$scratch/text" $small --$1 "$scratch/$3" --$2 "$scratch/$4"
