@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "batches.hpp"
 #include "progress.hpp"
@@ -132,10 +133,8 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   const train::FitReport report = fit(o, task, trainer, kept, recording);
   const std::int64_t sent = trainer.comm().traffic().bytes - sent_before;
   const double exchange = o.overlap ? trainer.exchange_seconds() : 0;
-  if (!o.timeline.empty()) {
-    const auto events = trainer.gather_timeline();
-    if (trainer.rank() == 0) train::write_timeline(o.timeline, events);
-  }
+  std::vector<std::vector<train::TimelineEvent>> events;
+  if (!o.timeline.empty()) events = trainer.gather_timeline();
   if (trainer.rank() != 0) return;
   const Summary summary{.model = o.model,
                         .comm = o.comm,
@@ -156,6 +155,8 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                         .fit = report};
   if (!o.quiet) print_table(summary);
   if (!o.json.empty()) write_json(summary, o.json);
+  // After the result, which is worth more: a timeline is large, and the disk may be full.
+  if (!o.timeline.empty()) train::write_timeline(o.timeline, events);
   if (!o.profile_out.empty()) recording.write(o.profile_out, o.model);  // last, because it may be refused
 }
 

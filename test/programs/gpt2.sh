@@ -67,6 +67,11 @@ if [ -c /dev/full ]; then
     grep -q "^gpt2: the standard output cannot be written$" "$scratch/out" || complain "a full disk, with $what: it does not say so"
   done
 fi
+if [ -c /dev/full ]; then
+  timeout 60 "$program" $small --threads 1 --data "$scratch/text" --steps 1 --timeline /dev/full --json "$scratch/first.json" > "$scratch/out" 2>&1 &&
+    complain "a timeline on a full disk: it ended well"
+  grep -q "^| training loss " "$scratch/out" && grep -q '"steps": 1,' "$scratch/first.json" || complain "the result, if there is no room for the timeline"
+fi
 refused "batch norms of all ranks" "^gpt2: --sync-batch-norm is for models with batch norms, and gpt2 has none$" --data "$scratch/text" $small --sync-batch-norm
 refused "taps of filters" "^gpt2: --keep-dead-taps is for models with convolutions, and gpt2 has none$" --data "$scratch/text" $small --keep-dead-taps
 refused "a text by nothing" "--generate needs --weights or --checkpoint" --generate 5 $small
