@@ -37,6 +37,9 @@ nlohmann::ordered_json nullable(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nullptr;
 }
 
+// Whether the losses are those of a training: a replay computes nothing.
+bool has_losses(const Summary& s) { return s.fit.steps > 0 && s.device != "replay"; }
+
 const char* name_of(convoy::train::StopReason reason) {
   switch (reason) {
     case convoy::train::StopReason::finished:
@@ -88,7 +91,7 @@ void print_table(const Summary& s) {
     row("exchange alone", number("%.2f ms a step", s.exchange_ms));
     row("hidden by backward", number("%.1f%% of what can be", 100 * hidden(s)));
   }
-  row("training loss", number("%.5f", s.fit.loss));
+  if (has_losses(s)) row("training loss", number("%.5f", s.fit.loss));
   if (!s.fit.epochs.empty() && s.fit.epochs.back().test.rows > 0) {
     const convoy::train::Evaluation& test = s.fit.epochs.back().test;
     if (s.unit != "samples" || !test.accuracy)  // the measure of language models
@@ -123,10 +126,11 @@ void write_json(const Summary& s, const std::string& path) {
       {"exposed_comm_ms", s.fit.exposed_comm_ms},
       {"exchange_alone_ms", nullptr},
       {"hidden", nullptr},
-      {"loss", s.fit.loss},
+      {"loss", nullptr},
       {"test_accuracy", nullptr},
       {"epochs", nlohmann::ordered_json::array()},
   };
+  if (has_losses(s)) object["loss"] = s.fit.loss;
   if (s.exchange_ms > 0) {
     object["exchange_alone_ms"] = s.exchange_ms;
     object["hidden"] = hidden(s);
@@ -135,7 +139,7 @@ void write_json(const Summary& s, const std::string& path) {
   for (const auto& epoch : s.fit.epochs) {
     nlohmann::ordered_json e = {{"epoch", epoch.epoch},
                                 {"seconds", epoch.seconds},
-                                {"loss", epoch.loss},
+                                {"loss", has_losses(s) ? nlohmann::ordered_json(epoch.loss) : nullptr},
                                 {"accuracy", nullable(epoch.accuracy)}};
     if (epoch.test.rows > 0) {
       e["test_seconds"] = epoch.test.seconds;

@@ -153,7 +153,11 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                         .sent_bytes = sent,
                         .exchange_ms = exchange * 1e3,
                         .fit = report};
-  if (!o.quiet) print_table(summary);
+  if (!o.quiet && report.steps == 0)
+    std::cout << concat("the checkpoint is at step ", trainer.steps_done(), " and the run ends at step ",
+                        total_steps(o, task.train.size(), workers), ": there is nothing to do\n");
+  else if (!o.quiet)
+    print_table(summary);
   if (!o.json.empty()) write_json(summary, o.json);
   // After the result, which is worth more: a timeline is large, and the disk may be full.
   if (!o.timeline.empty()) train::write_timeline(o.timeline, events);

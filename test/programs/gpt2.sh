@@ -45,6 +45,9 @@ rows seed --batch 8 --seed 1
 cmp -s "$scratch/alone" "$scratch/ranks" || complain "the same rows on two ranks"
 cmp -s "$scratch/alone" "$scratch/micros" || complain "the same rows in two micro-steps"
 cmp -s "$scratch/alone" "$scratch/seed" && complain "another order of the rows by another seed"
+"$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --resume --epochs 4 --steps 150 --json "$scratch/nothing.json" > "$scratch/out" 2>&1 &&
+  grep -q "^the checkpoint is at step 200 and the run ends at step 150: there is nothing to do$" "$scratch/out" && ! grep -q "training loss" "$scratch/out" &&
+  grep -q '"loss": null' "$scratch/nothing.json" || complain "a run that is over when it resumes"
 refused "rows of ranks that read all" "every rank has its own" --data "$scratch/text" $small --unsharded --batches "$scratch/rows"
 "$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --evaluate > "$scratch/out" 2>&1 &&
   grep -q "^test loss:.*200 steps of training" "$scratch/out" || complain "evaluation of a checkpoint"

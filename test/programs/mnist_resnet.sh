@@ -77,6 +77,7 @@ if ! timeout 100 $recorded --comm none --profile-out "$scratch/profile.json" > "
   ! timeout 100 $recorded --ranks 2 --replay-rate 400,800 --bucket-mib tensor --no-overlap --keep-dead-taps \
     --json "$scratch/kept.json" > "$scratch/out" 2>&1 ||
   ! grep -q '"device": "replay"' "$scratch/kept.json" ||
+  [ "$(grep -c '"loss": null' "$scratch/lean.json")" != 2 ] ||
   [ "$(grep -c 'accuracy": null' "$scratch/lean.json")" != 2 ] ||
   [ "$(cut -d, -f 5 "$scratch/lean.csv" | sort -u | tr '\n' ' ')" != " accuracy " ] ||
   [ $((2 * $(sent_bytes "$scratch/kept.json"))) -le $((3 * $(sent_bytes "$scratch/lean.json"))) ]; then
