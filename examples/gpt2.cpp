@@ -83,6 +83,10 @@ class Tokens {
 void generate(const Options& o, const Wanted& wanted) {
   if (o.weights.empty() && o.checkpoint.empty())
     fail<ConfigError>("--generate needs --weights or --checkpoint");
+  if (!o.weights.empty() && !o.checkpoint.empty())
+    fail<ConfigError>(
+        "--generate takes either --weights or the newest checkpoint of --checkpoint; leave out one of the "
+        "two options");
   refuse_files(o, "--generate");
   const Tokens tokens(wanted);
   std::vector<i32> text = tokens.encode(wanted.prompt);

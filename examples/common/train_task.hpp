@@ -41,15 +41,14 @@ void load_weights_of(const Options& o, const Task& task, Trainer& trainer) {
               << loaded.of_other_shape.size() << " of another shape\n";
 }
 
-/// Evaluates the weights that were loaded or, if there are checkpoints, those of the newest.
+/// Evaluates the weights that were loaded or, with `checkpoints`, those of the newest.
 template <class Trainer>
 void evaluate_only(const Options& o, const Task& task, Trainer& trainer,
                    convoy::train::Checkpoints<Trainer>* checkpoints) {
   using namespace convoy;
   if (checkpoints != nullptr) {
     checkpoints->restore();
-    if (o.weights.empty() && trainer.steps_done() == 0)
-      fail<ConfigError>("--evaluate: there is no checkpoint in ", o.checkpoint);
+    if (trainer.steps_done() == 0) fail<ConfigError>("--evaluate: there is no checkpoint in ", o.checkpoint);
   }
   const train::Evaluation test = trainer.evaluate(task.test ? task.test : task.train);
   if (trainer.rank() != 0) return;

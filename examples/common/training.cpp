@@ -181,6 +181,10 @@ int run_parsed(int argc, char** argv, const Program& program) {
     fail<ConfigError>("--evaluate does not apply to a replay, which computes nothing");
   if (o.evaluate && o.weights.empty() && o.checkpoint.empty())
     fail<ConfigError>("--evaluate needs --weights or --checkpoint");
+  if (o.evaluate && !o.weights.empty() && !o.checkpoint.empty())
+    fail<ConfigError>(
+        "--evaluate evaluates either --weights or the newest checkpoint of --checkpoint; leave out one of "
+        "the two options");
   if (o.evaluate) refuse_files(o, "--evaluate");
   if (program.instead(o)) return 0;
 #ifdef CONVOY_EXAMPLES_CUDA

@@ -78,6 +78,9 @@ fi
 refused "batch norms of all ranks" "^gpt2: --sync-batch-norm is for models with batch norms, and gpt2 has none$" --data "$scratch/text" $small --sync-batch-norm
 refused "taps of filters" "^gpt2: --keep-dead-taps is for models with convolutions, and gpt2 has none$" --data "$scratch/text" $small --keep-dead-taps
 refused "a text by nothing" "--generate needs --weights or --checkpoint" --generate 5 $small
+both="--weights $scratch/kept/step-200/model.safetensors --checkpoint $scratch/kept"
+refused "an evaluation of two models" "^gpt2: --evaluate evaluates either --weights or .*; leave out one of the two options$" --evaluate $small --data "$scratch/text" $both
+refused "a text by two models" "^gpt2: --generate takes either --weights or .*; leave out one of the two options$" --generate 5 $small $both
 refused "tokens that are no bytes" "needs --merges" --generate 5 --bits 16 $small --checkpoint "$scratch/kept"
 refused "no checkpoint" "there is no checkpoint in" --generate 5 $small --checkpoint "$scratch/none"
 refused "an id beyond the vocabulary" "has id [0-9]+ at byte [0-9]+, expected one below 64" --data "$scratch/text" $small --vocabulary 64
