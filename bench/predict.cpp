@@ -128,6 +128,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--trace", o.trace,
                  "Write a Chrome trace of the fastest policy's step, with up to 16 ranks, to this file");
   app.add_option("--chakra", o.chakra, "Write each worker's step as a Chakra trace, to FILE.RANK.et");
+  examples::take_decimal_numbers(app);
 }
 
 std::unique_ptr<DynamicPlan> plan_of(const Options& o) {

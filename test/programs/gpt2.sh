@@ -87,6 +87,14 @@ refused "an id beyond the vocabulary" "has id [0-9]+ at byte [0-9]+, expected on
 printf 12345 > "$scratch/odd"
 refused "half an id" "odd is 5 bytes long, expected a multiple of 4" --data "$scratch/odd" --bits 32 $small
 refused "heads that do not divide" "heads" --data "$scratch/text" --layers 1 --width 30 --heads 4 --length 16
+trains "rows by a number that begins with 0" 9 --data "$scratch/text" --layers 1 --width 32 --heads 2 --length 32 --steps 1 --quiet --batch 08 --csv "$scratch/steps.csv"
+[ "$(tail -1 "$scratch/steps.csv" | cut -d, -f 3)" = 8 ] || complain "8 rows by --batch 08"
+for number in "batch 0x10" "batch 1e3" "steps -" "seed -1"; do
+  refused "no whole number, --$number" "^--${number% *}: ${number#* } is not a whole number$" --data "$scratch/text" --layers 1 --${number% *}=${number#* }
+done
+for number in "seed 18446744073709551616" "steps 9223372036854775808"; do
+  refused "a number of more than 64 bits, --$number" "^--${number% *}: ${number#* } is beyond the numbers of 64 bits$" --data "$scratch/text" --layers 1 --$number
+done
 refused "no token" "^--generate: 0 is not a number above 0$" --generate 0 $small --checkpoint "$scratch/kept"
 for written in json csv timeline batches profile-out; do
   for instead in "--evaluate" "--generate 5"; do

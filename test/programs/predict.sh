@@ -76,6 +76,8 @@ for option in '--bucket-mib 1' --keep-dead-taps; do
   refuses "excludes" "$pair" --from-chakra "$scratch/step.0.et" --batch 128 --comm ring $option
 done
 refuses 'model' "$pair" --batch 8
+says 'batches of 8 on' "$pair" --model convnet --batch 08 --comm ring
+refuses '^--seed: 18446744073709551616 is beyond the numbers of 64 bits$' "$pair" --model convnet --batch 8 --seed 18446744073709551616
 refuses 'there is no comm "rung" to simulate' "$pair" --model convnet --batch 8 --comm rung
 refuses 'needs ranks that see each other' "$pair" --model convnet --batch 8 --comm direct
 refuses "cannot grow to 3 nodes" "$pair" --nodes 3 --model convnet --batch 8
