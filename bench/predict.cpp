@@ -76,7 +76,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--codec", o.exchange.codec,
                  "Gradient compression (comm ring): none, bf16, f16, int8, topk or powersgd");
   app.add_option("--codec-fraction", o.exchange.codec_fraction, "Fraction of the gradients that topk keeps")
-      ->check(CLI::Range(1e-6, 1.0));
+      ->check(examples::within(1e-6, 1));
   app.add_option("--codec-rank", o.exchange.codec_rank, "Rank of powersgd's low-rank factors")
       ->check(examples::positive());
   app.add_option("--bucket-mib", o.bucket,
@@ -108,19 +108,19 @@ void add_options(CLI::App& app, Options& o) {
       app.add_option("--profile", o.profile, "Recorded profile of the model")->check(CLI::ExistingFile);
   auto* rate = app.add_option("--samples-per-second", o.samples_per_second,
                               "Samples per second that one device trains alone")
-                   ->check(examples::positive());
+                   ->check(examples::positive(1e12));
   auto* flops = app.add_option("--flops", o.flops, "FLOP/s of a device, for a roofline (with --bandwidth)")
-                    ->check(examples::positive());
+                    ->check(examples::positive(1e24));
   auto* bandwidth = app.add_option("--bandwidth", o.bandwidth,
                                    "Memory bandwidth of a device in bytes/s, for a roofline (with --flops)")
-                        ->check(examples::positive());
+                        ->check(examples::positive(1e24));
   flops->needs(bandwidth)->excludes(profile)->excludes(rate);
   bandwidth->needs(flops);
   profile->excludes(rate);
   for (auto* option : {profile, rate, flops, bandwidth}) option->excludes(step);
   app.add_option("--jitter", o.jitter,
                  "Relative standard deviation of a worker's step time (default: the cluster's)")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(examples::within(0, 1));
   app.add_option("--steps", o.steps, "Steps to simulate (default: enough for a stable mean)")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--seed", o.seed, "Random seed of the jitter");

@@ -3,28 +3,52 @@
 #pragma once
 
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <system_error>
 
 #include <CLI/CLI.hpp>
 
+#include <convoy/core/error.hpp>
+
 namespace examples {
 
-/// A check that the text is a number above 0 or, with `zero`, at least 0.
-inline CLI::Validator number_above_zero(bool or_zero, const char* name) {
-  return {[or_zero](const std::string& text) {
-            char* end = nullptr;
-            const double value = std::strtod(text.c_str(), &end);
-            if (end != text.c_str() && *end == '\0' && (value > 0 || (or_zero && value == 0)))
-              return std::string();
-            return text + (or_zero ? " is not 0 or a number above 0" : " is not a number above 0");
+/// Sets `number` to the whole text's number; false if the text is no number.
+inline bool read_number(const std::string& text, double& number) {
+  char* end = nullptr;
+  number = std::strtod(text.c_str(), &end);
+  return end != text.c_str() && *end == '\0' && !std::isnan(number);
+}
+
+/// A check that the text is a number above 0 or, with `or_zero`, at least 0, and at most `most`.
+inline CLI::Validator number_above_zero(bool or_zero, const char* name, double most) {
+  return {[or_zero, most](const std::string& text) {
+            double value = 0;
+            if (!read_number(text, value) || value < 0 || (!or_zero && value == 0))
+              return text + (or_zero ? " is not 0 or a number above 0" : " is not a number above 0");
+            return value > most ? convoy::concat(text, " is above ", most) : std::string();
           },
           name};
 }
-inline CLI::Validator positive() { return number_above_zero(false, "POSITIVE"); }
-inline CLI::Validator not_negative() { return number_above_zero(true, "NONNEGATIVE"); }
+inline CLI::Validator positive(double most = std::numeric_limits<double>::max()) {
+  return number_above_zero(false, "POSITIVE", most);
+}
+inline CLI::Validator not_negative() {
+  return number_above_zero(true, "NONNEGATIVE", std::numeric_limits<double>::max());
+}
+
+/// A check that the text is a number from `least` to `most`. CLI::Range takes nan for one.
+inline CLI::Validator within(double least, double most) {
+  return {[least, most](const std::string& text) {
+            double value = 0;
+            if (read_number(text, value) && value >= least && value <= most) return std::string();
+            return convoy::concat(text, " is not a number from ", least, " to ", most);
+          },
+          convoy::concat("FLOAT in [", least, " - ", most, "]")};
+}
 
 /// Rewrites a decimal whole number so that CLI11 does not read it as octal. Returns what is wrong with the
 /// text, if it is no such number.

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iomanip>
+#include <limits>
 #include <span>
 #include <sstream>
 #include <system_error>
@@ -41,7 +42,7 @@ void add(CLI::App& app, const OwnOption& own) {
   const auto check = [](CLI::Option& made, const auto& accepts) {
     using Rule = std::remove_cvref_t<decltype(accepts)>;
     if constexpr (std::is_same_v<Rule, Between>)
-      made.check(CLI::Range(accepts.least, accepts.most));
+      made.check(within(accepts.least, accepts.most));
     else if constexpr (std::is_same_v<Rule, OneOf>)
       made.check(CLI::IsMember(accepts));
     else if (accepts == Accepts::positive)
@@ -131,7 +132,7 @@ void add_exchange(CLI::App& app, const Choices& choices, Options& o) {
   app.add_option("--codec", o.codec, "Gradient compression (comm ring and nccl)")
       ->check(CLI::IsMember(names_of(convoy::comm::codecs)));
   app.add_option("--codec-fraction", o.topk.fraction, "Fraction of the gradients that topk keeps")
-      ->check(CLI::Range(1e-6, 1.0));
+      ->check(within(1e-6, 1));
   app.add_option("--codec-rank", o.powersgd.rank, "Rank of powersgd's low-rank factors")->check(positive());
   app.add_option("--codec-warmup", o.codec_warm_up,
                  "Steps before topk or powersgd begins to compress (default: the codec's own)")
@@ -192,7 +193,7 @@ void add_optimizer(CLI::App& app, const Choices& choices, Options& o) {
   app.add_option("--warmup", o.warmup, "Steps of linear warm-up (0: --warmup-share of the run)")
       ->check(not_negative());
   app.add_option("--warmup-share", o.warmup_share, "Fraction of the run that is warm-up")
-      ->check(CLI::Range(0.0, 0.9));
+      ->check(within(0, 0.9));
   app.add_option("--decay", o.decay, "Learning-rate decay")->check(CLI::IsMember(names_of_decays()));
   app.add_option("--decay-end", o.decay_end,
                  "Final learning rate as a fraction of the peak (linear, cosine, polynomial)")
@@ -207,7 +208,7 @@ void add_optimizer(CLI::App& app, const Choices& choices, Options& o) {
   app.add_option("--decay-gamma", o.decay_gamma, "Factor of each reduction (--decay steps and milestones)")
       ->check(positive());
   app.add_option("--momentum", o.momentum, "Momentum of sgd, lars and muon (default: the optimizer's own)")
-      ->check(CLI::Range(0.0f, 1.0f));
+      ->check(within(0, 1));
   app.add_option("--weight-decay", o.weight_decay,
                  "Weight decay, applied to weights only (default: the optimizer's own)")
       ->check(not_negative());
@@ -221,7 +222,7 @@ void add_optimizer(CLI::App& app, const Choices& choices, Options& o) {
 void add_training(CLI::App& app, Options& o) {
   app.add_option("--bucket-mib", o.bucket_mib,
                  "Gradient bucket size in MiB, or tensor: a bucket per tensor (default: the model's own)")
-      ->check(positive() | CLI::IsMember({"tensor"}));
+      ->check(positive(std::numeric_limits<double>::infinity()) | CLI::IsMember({"tensor"}));
   app.add_flag("--no-overlap", o.no_overlap, "Exchange gradients after backward instead of during it");
   app.add_flag("--keep-dead-taps", o.keep_dead_taps,
                "Compute and exchange filter taps that only ever meet padding, as published runs do");

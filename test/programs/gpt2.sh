@@ -95,6 +95,10 @@ done
 for number in "seed 18446744073709551616" "steps 9223372036854775808"; do
   refused "a number of more than 64 bits, --$number" "^--${number% *}: ${number#* } is beyond the numbers of 64 bits$" --data "$scratch/text" --layers 1 --$number
 done
+for range in "warmup-share 0 to 0.9" "held-out 0.001 to 0.9" "dropout 0 to 0.9" "momentum 0 to 1" "codec-fraction 1e-06 to 1"; do
+  refused "--${range%% *} nan" "^--${range%% *}: nan is not a number from ${range#* }$" --${range%% *} nan
+done
+refused "--lr inf" "^--lr: inf is above 1.79769e[+]308$" --lr inf
 refused "no token" "^--generate: 0 is not a number above 0$" --generate 0 $small --checkpoint "$scratch/kept"
 for written in json csv timeline batches profile-out; do
   for instead in "--evaluate" "--generate 5"; do

@@ -77,6 +77,13 @@ for option in '--bucket-mib 1' --keep-dead-taps; do
 done
 refuses 'model' "$pair" --batch 8
 says 'batches of 8 on' "$pair" --model convnet --batch 08 --comm ring
+refuses '^--jitter: nan is not a number from 0 to 1$' "$pair" --model convnet --batch 8 --jitter nan
+for rate in inf 1e300; do
+  refuses "^--samples-per-second: $rate is above 1e+12\$" "$pair" --model convnet --batch 8 --samples-per-second $rate
+done
+for option in flops bandwidth; do
+  refuses "^--$option: inf is above 1e+24\$" "$pair" --model convnet --batch 8 --$option inf
+done
 refuses '^--seed: 18446744073709551616 is beyond the numbers of 64 bits$' "$pair" --model convnet --batch 8 --seed 18446744073709551616
 refuses 'there is no comm "rung" to simulate' "$pair" --model convnet --batch 8 --comm rung
 refuses 'needs ranks that see each other' "$pair" --model convnet --batch 8 --comm direct
