@@ -194,14 +194,16 @@ int main(int argc, char** argv) {
              "Instead of training, continue --prompt by this many tokens, with --weights or the newest "
              "checkpoint",
              Accepts::positive},
-            {"--prompt", &wanted.prompt, "Text that --generate continues"},
+            {"--prompt", &wanted.prompt, "Text that --generate continues", Accepts::anything, "--generate"},
             {"--temperature", &wanted.sampling.temperature,
-             "Sampling temperature of --generate (0: always the likeliest token)", Accepts::not_negative},
+             "Sampling temperature of --generate (0: always the likeliest token)", Accepts::not_negative,
+             "--generate"},
             {"--top-k", &wanted.sampling.top_k,
-             "--generate samples from this many likeliest tokens (0: from all)", Accepts::not_negative},
+             "--generate samples from this many likeliest tokens (0: from all)", Accepts::not_negative,
+             "--generate"},
             {"--merges", &wanted.merges,
              "GPT-2's merges.txt, the byte-pair encoding of --generate; without it, tokens are bytes",
-             Accepts::file}}),
+             Accepts::file, "--generate"}}),
        .instead =
            [&](const Options& options) {
              if (wanted.generate > 0) generate(options, wanted);

@@ -56,6 +56,7 @@ void add(CLI::App& app, const OwnOption& own) {
     } else {
       CLI::Option& made = *app.add_option(own.name, *value, own.about);
       std::visit([&](const auto& accepts) { check(made, accepts); }, own.accepts);
+      if (!own.needs.empty()) made.needs(own.needs);
     }
   };
   std::visit(add, own.value);

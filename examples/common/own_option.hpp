@@ -25,6 +25,7 @@ struct OwnOption {
   std::variant<bool*, int*, std::int64_t*, float*, double*, std::string*> value;
   std::string about;
   std::variant<Accepts, Between, OneOf> accepts = Accepts::anything;
+  std::string needs = {};  ///< an option before it, without which it has no effect and is refused
 };
 
 }  // namespace examples

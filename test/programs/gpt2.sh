@@ -99,6 +99,9 @@ for range in "warmup-share 0 to 0.9" "held-out 0.001 to 0.9" "dropout 0 to 0.9" 
   refused "--${range%% *} nan" "^--${range%% *}: nan is not a number from ${range#* }$" --${range%% *} nan
 done
 refused "--lr inf" "^--lr: inf is above 1.79769e[+]308$" --lr inf
+for only in "prompt The" "merges $scratch/text" "temperature 1" "top-k 5"; do
+  refused "--$only of a text that is not generated" "^--${only% *} requires --generate$" --data "$scratch/text" $small --$only
+done
 refused "no token" "^--generate: 0 is not a number above 0$" --generate 0 $small --checkpoint "$scratch/kept"
 for written in json csv timeline batches profile-out; do
   for instead in "--evaluate" "--generate 5"; do
