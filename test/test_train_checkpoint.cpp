@@ -568,6 +568,22 @@ TEST_CASE("a folder that cannot be made or written ends the fit with the reason,
   refused("/proc/self", "/proc/self/rank-0.safetensors cannot be written: ");
 }
 
+TEST_CASE("ranks that do not see one folder end before the first step, and leave no mark") {
+  const Folder folder;
+  Threads::World(3).run([&](Threads endpoint) {
+    Made<AllReduce> trainer({.batch = 6}, endpoint, comm::Options{.deadline = Seconds(20)});
+    const fs::path own = folder.path / (trainer.rank() == 1 ? "one" : "other");
+    train::Checkpoints checkpoints(trainer, {.directory = own, .deadline = Seconds(0.2)});
+    CHECK_THROWS_WITH_AS(trainer.fit(training, {.log = nullptr, .keeper = &checkpoints}),
+                         concat("checkpoint: rank 1 does not see the folder ", own.string(),
+                                " of rank 0; the folder must be one that all ranks see")
+                             .c_str(),
+                         CheckpointError);
+    CHECK(trainer.steps_done() == 0);
+  });
+  for (const char* own : {"one", "other"}) CHECK(names_in(folder.path / own).empty());
+}
+
 TEST_CASE("a schedule follows the epochs, not the number of steps, where a world of another size resumes") {
   // 50 rows: 5 steps an epoch on 2 ranks of 6 rows, 3 on 4 ranks, 9 on 1.
   static constexpr int steps_of[] = {0, 9, 5, 0, 3};

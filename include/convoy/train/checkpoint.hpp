@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/kernel.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/io/safetensors.hpp>
@@ -26,6 +28,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <random>
 #include <system_error>
 
 #include <convoy/core/file.hpp>
@@ -78,6 +81,12 @@ class CheckpointFolder {
   /// Creates the folder and checks that this rank can write there, so that a folder that cannot be used is
   /// reported before the first step. Throws CheckpointError, or what expect_writable throws.
   void make() const;
+  /// Leaves a mark in the folder, by which the other ranks tell whether they see the folder of rank 0.
+  /// Returns the mark's number, at least 0.
+  std::int64_t leave_mark() const;
+  /// Whether this rank sees the mark, also a few seconds late, as on network filesystems.
+  bool sees_mark(std::int64_t number) const;
+  void remove_mark(std::int64_t number) const;
   std::filesystem::path of(std::int64_t step) const { return options_.directory / concat("step-", step); }
 
   /// Waits until the previous snapshot is written, then hands this one to the thread. Throws the error that
@@ -89,6 +98,9 @@ class CheckpointFolder {
  private:
   std::filesystem::path file_of(const std::filesystem::path& folder, int rank) const {
     return folder / concat("rank-", rank, ".safetensors");
+  }
+  std::filesystem::path mark(std::int64_t number) const {
+    return options_.directory / concat("rank-0-is-here-", number);
   }
   void store(const Snapshot& snapshot) const;
   static constexpr std::string_view partial_suffix = ".partial";
@@ -179,10 +191,10 @@ class Checkpoints final : public Keeper {
     if (find_newest() && !folder_.options().resume)
       fail<ConfigError>("checkpoint: ", folder_.of(kept_).string(),
                         " already exists: resume from it, or choose another folder");
-    if (trainer_.rank() == 0) folder_.remove_partial();  // the others wait for rank 0 in `restore`
-    if (const auto position = restore()) return *position;
+    if (trainer_.rank() == 0) folder_.remove_partial();  // the others wait for rank 0 in `expect_shared`
     folder_.make();
-    return {};
+    expect_shared();
+    return restore().value_or(FitPosition{});
   }
 
   /// Restores the trainer to the newest checkpoint, if any, and returns its position. Only reads: the folder
@@ -220,6 +232,20 @@ class Checkpoints final : public Keeper {
   void finish() override { folder_.wait(); }
 
  private:
+  // Before the first step: a rank that writes to a folder of its own, as on the disk of its node, would be
+  // found out only when rank 0 no longer waits for that rank's file of the first checkpoint.
+  void expect_shared() {
+    if (trainer_.world() == 1) return;
+    const int rank = trainer_.rank();
+    const std::int64_t number = common_number(trainer_.comm(), rank == 0 ? folder_.leave_mark() : -1);
+    double blind = folder_.sees_mark(number) ? -1 : rank;
+    trainer_.comm().all_reduce_with_servers(&blind, 1, comm::reduction<double>(comm::max));
+    if (rank == 0) folder_.remove_mark(number);
+    if (blind >= 0)
+      fail<CheckpointError>("checkpoint: rank ", blind, " does not see the folder ",
+                            folder_.options().directory.string(),
+                            " of rank 0; the folder must be one that all ranks see");
+  }
   bool find_newest() {
     kept_ = common_number(trainer_.comm(), trainer_.rank() == 0 ? folder_.newest() : -1);
     return kept_ >= 0;
@@ -288,6 +314,28 @@ CONVOY_FUNCTION void CheckpointFolder::make() const {
   std::filesystem::create_directories(options_.directory, error);
   if (error) fail<CheckpointError>(options_.directory.string(), " cannot be made: ", error.message());
   expect_writable(file_of(options_.directory, rank_));
+}
+
+CONVOY_FUNCTION std::int64_t CheckpointFolder::leave_mark() const {
+  // At random, because a filesystem may remember that a file of a former name was not there.
+  const auto number = static_cast<std::int64_t>(std::random_device{}() & 0x7fffffffu);
+  write_file(mark(number), "");
+  return number;
+}
+
+CONVOY_FUNCTION bool CheckpointFolder::sees_mark(std::int64_t number) const {
+  const Deadline deadline(std::min(options_.deadline, Seconds(5)));
+  std::error_code error;
+  while (!std::filesystem::exists(mark(number), error)) {
+    if (deadline.expired()) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+CONVOY_FUNCTION void CheckpointFolder::remove_mark(std::int64_t number) const {
+  std::error_code error;
+  std::filesystem::remove(mark(number), error);
 }
 
 CONVOY_FUNCTION void CheckpointFolder::wait() {
