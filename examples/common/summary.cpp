@@ -25,8 +25,9 @@ StepTimes step_ms(const convoy::train::FitReport& fit) {
   return {*low * 1e3, convoy::train::median(seconds) * 1e3, *high * 1e3};
 }
 
-double sent_per_step(const Summary& s) {
-  return static_cast<double>(s.sent_bytes) / static_cast<double>(std::max<std::int64_t>(s.fit.steps, 1));
+std::optional<double> sent_per_step(const Summary& s) {
+  if (!s.sent_bytes || s.fit.steps == 0) return std::nullopt;
+  return static_cast<double>(*s.sent_bytes) / static_cast<double>(s.fit.steps);
 }
 
 double hidden(const Summary& s) {
@@ -71,7 +72,10 @@ void print_table(const Summary& s) {
   row("model", s.model + number(" (%lld parameters)", static_cast<long long>(s.parameters)));
   row("data", s.data);
   row("exchange", s.comm + (s.codec == "none" ? "" : " of " + s.codec) + " over " + s.transport);
-  row("sent by a rank", number("%.2f MB a step", sent_per_step(s) / 1e6));
+  const std::optional<double> sent = sent_per_step(s);
+  row("sent by rank 0", sent ? number("%.2f MB a step", *sent / 1e6) +
+                                   (s.comm.starts_with("hierarchical") ? " between nodes" : "")
+                             : "not counted");
   row("ranks x batch", number("%d x %d", s.world, s.batch_per_rank));
   if (!s.shares.empty()) {
     std::string shares;
@@ -107,7 +111,7 @@ void write_json(const Summary& s, const std::string& path) {
       {"model", s.model},
       {"comm", s.comm},
       {"codec", s.codec},
-      {"sent_bytes_per_step", sent_per_step(s)},
+      {"sent_bytes_per_step", nullable(sent_per_step(s))},
       {"transport", s.transport},
       {"device", s.device},
       {"precision", s.precision},

@@ -1,6 +1,8 @@
 // The report that an example trainer prints and writes at its end.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +19,8 @@ struct Summary {
   int batch_per_rank = 0, threads = 1;
   std::vector<double> shares;  ///< of a batch; empty: equal
   std::int64_t parameters = 0;
-  std::int64_t sent_bytes = 0;  ///< by rank 0, in all steps
-  double exchange_ms = 0;       ///< of a step, alone; 0: not measured
+  std::optional<std::int64_t> sent_bytes = {};  ///< by rank 0, in all steps; none: not counted
+  double exchange_ms = 0;                       ///< of a step, alone; 0: not measured
   convoy::train::FitReport fit;
 };
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,9 @@ void load_weights_of(const Options& o, const Task& task, Trainer& trainer) {
               << " of the model's missing, " << loaded.unexpected.size() << " unexpected, "
               << loaded.of_other_shape.size() << " of another shape\n";
 }
+
+/// Whether an exchange counts what it sends. MPI does not tell what MPI_Allreduce sends.
+inline bool counts_traffic(std::string_view comm) { return comm != "native"; }
 
 /// Evaluates the weights that were loaded or, with `checkpoints`, those of the newest.
 template <class Trainer>
@@ -149,7 +153,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                         .threads = exec.threads,
                         .shares = {trainer.shares().begin(), trainer.shares().end()},
                         .parameters = task.plan.parameters(),
-                        .sent_bytes = sent,
+                        .sent_bytes = counts_traffic(o.comm) ? std::optional(sent) : std::nullopt,
                         .exchange_ms = exchange * 1e3,
                         .fit = report};
   if (!o.quiet && report.steps == 0)

@@ -53,6 +53,9 @@ if ! awk -v a="$alone" -v b="$together" -v c="$apart" 'BEGIN { d = a - b; e = a 
   failures=$((failures + 1))
 fi
 
+# MPI does not tell what MPI_Allreduce sends, and exchanges inside a node do not count.
+grep -q '"sent_bytes_per_step": null' "$scratch/loss.json" || { echo "FAILED bytes that are not counted"; failures=$((failures + 1)); }
+
 # One rank is killed while it trains: the job fails. If mpirun does not notice at once, the other rank names the killed one, and ends
 # within its deadline.
 cat > "$scratch/rank.sh" <<'RANK'
