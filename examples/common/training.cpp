@@ -165,6 +165,10 @@ int run_parsed(int argc, char** argv, const Program& program) {
     fail<ConfigError>(
         "--overlap needs an exchange that can be measured without an update, but the servers of ", o.comm,
         " update with all gradients that they receive");
+  if (o.grad_norm && o.comm.starts_with("ps"))
+    fail<ConfigError>(
+        "--grad-norm needs ranks that know the norm of the gradient, but only the servers of --comm ", o.comm,
+        " know the whole gradient");
   if (replays(o) && o.precision != "f32")
     fail<ConfigError>("--precision ", o.precision, " does not apply to a replay, which computes nothing");
   if (o.device == "cpu" && o.precision != "f32" && o.precision != "bf16")

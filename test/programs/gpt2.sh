@@ -75,6 +75,9 @@ if [ -c /dev/full ]; then
     complain "a timeline on a full disk: it ended well"
   grep -q "^| training loss " "$scratch/out" && grep -q '"steps": 1,' "$scratch/first.json" || complain "the result, if there is no room for the timeline"
 fi
+for comm in ps ps-async ps-stale; do
+  refused "norms that the servers of $comm know" "^gpt2: --grad-norm needs .* but only the servers of --comm $comm know" --data "$scratch/text" $small --ranks 2 --comm $comm --grad-norm
+done
 refused "batch norms of all ranks" "^gpt2: --sync-batch-norm is for models with batch norms, and gpt2 has none$" --data "$scratch/text" $small --sync-batch-norm
 refused "taps of filters" "^gpt2: --keep-dead-taps is for models with convolutions, and gpt2 has none$" --data "$scratch/text" $small --keep-dead-taps
 refused "a text by nothing" "--generate needs --weights or --checkpoint" --generate 5 $small
