@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -22,11 +21,13 @@ namespace examples {
 class StepLog {
  public:
   /// Writes no file if `path` is empty. A row of data holds `per_row` of `unit`; if the unit is "samples", it
-  /// has no separate column. If the run `resumes`, an existing file is kept up to its first step. The file is
+  /// has no separate column. A full step has `rows_per_step` of all ranks. If the run `resumes`, the lines of
+  /// an existing file are kept as far as they log the rows before the run's first step. The file is
   /// unchanged until the first step, because a run that is refused must not destroy the table of the run
   /// before. Throws ConfigError if the file of a run that resumes has other columns.
-  StepLog(const std::string& path, const std::string& unit, double per_row, bool resumes)
-      : path_(path), per_row_(unit == "samples" ? 0 : per_row) {
+  StepLog(const std::string& path, const std::string& unit, double per_row, std::int64_t rows_per_step,
+          bool resumes)
+      : path_(path), per_row_(unit == "samples" ? 0 : per_row), rows_per_step_(rows_per_step) {
     if (path.empty()) return;
     std::string columns = "step,epoch,rows,loss,accuracy,lr,grad_norm,seconds,samples_per_sec";
     if (per_row_ > 0) columns += "," + unit + "_per_sec";
@@ -46,7 +47,7 @@ class StepLog {
 
   void operator()(const convoy::train::StepReport& r) {
     if (file_ == nullptr) return;
-    if (!std::exchange(begun_, true)) begin(r.step);
+    if (!std::exchange(begun_, true)) begin(r);
     std::fprintf(file_.get(), "%lld,%d,%lld,%.9g,", static_cast<long long>(r.step), r.epoch,
                  static_cast<long long>(r.rows), r.loss);
     field(r.accuracy);
@@ -60,20 +61,28 @@ class StepLog {
   }
 
  private:
-  void begin(std::int64_t first) const {
+  void begin(const convoy::train::StepReport& first) const {
     if (goes_on_) return cut(first);
     if (std::filesystem::is_regular_file(path_)) std::filesystem::resize_file(path_, 0);  // not a pipe
     std::fprintf(file_.get(), "%s\n", columns_.c_str());
   }
   /// Removes the lines from step `first` on, which the run before logged after the checkpoint, and a line
-  /// that it did not end.
-  void cut(std::int64_t first) const {
+  /// that it did not end. Compares rows, because another number of ranks numbers the steps anew.
+  void cut(const convoy::train::StepReport& first) const {
     std::ifstream file(path_);
     std::string line;
     std::getline(file, line);
     auto kept = static_cast<std::uintmax_t>(line.size() + 1);
-    while (std::getline(file, line) && !file.eof() && std::atoll(line.c_str()) < first)
+    int epoch = 0, its_epoch = 0;
+    long long rows = 0, its_rows = 0;  // of the epoch, before the line; of the line
+    while (std::getline(file, line) && !file.eof()) {
+      if (std::sscanf(line.c_str(), "%*d,%d,%lld,", &its_epoch, &its_rows) != 2) break;
+      if (std::exchange(epoch, its_epoch) != its_epoch) rows = 0;
+      if (epoch > first.epoch || (epoch == first.epoch && rows >= first.step_in_epoch * rows_per_step_))
+        break;
+      rows += its_rows;
       kept += line.size() + 1;
+    }
     std::filesystem::resize_file(path_, kept);
   }
   void field(const std::optional<double>& value) {
@@ -85,6 +94,7 @@ class StepLog {
   };
   std::string path_, columns_;
   double per_row_;
+  std::int64_t rows_per_step_;
   bool goes_on_ = false;  ///< in the table of the run before
   bool begun_ = false;
   std::unique_ptr<std::FILE, Close> file_;

@@ -67,7 +67,8 @@ convoy::train::FitReport fit(const Options& o, const Task& task, Trainer& traine
                              convoy::train::Keeper* keeper, Recording<Exec>& recording) {
   using namespace convoy;
   const ProgressBar bar(trainer.rank() == 0 && !o.quiet);
-  StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row, o.resume);
+  StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row,
+              std::int64_t{o.batch} * trainer.workers() * o.accumulate, o.resume);
   return trainer.fit(task.train, {.epochs = o.epochs,
                                   .steps = o.steps,
                                   .validate = task.test,

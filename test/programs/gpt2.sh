@@ -48,6 +48,14 @@ cmp -s "$scratch/alone" "$scratch/seed" && complain "another order of the rows b
 "$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --resume --epochs 4 --steps 150 --json "$scratch/nothing.json" > "$scratch/out" 2>&1 &&
   grep -q "^the checkpoint is at step 200 and the run ends at step 150: there is nothing to do$" "$scratch/out" && ! grep -q "training loss" "$scratch/out" &&
   grep -q '"loss": null' "$scratch/nothing.json" || complain "a run that is over when it resumes"
+# Another number of ranks goes on in the table of the run before, whose lines before the checkpoint stay.
+world="--data $scratch/text --layers 1 --width 16 --heads 1 --length 32 --batch 4 --quiet --csv $scratch/worlds.csv --checkpoint $scratch/worlds"
+epoch() { awk -F, 'NR > 1 { rows += $3 } END { print NR - 1, rows }' "$scratch/worlds.csv"; }  # lines, and their rows
+trains "a run of one rank" 9 $world --steps 40
+trains "and then of two" 9 $world --steps 30 --resume --ranks 2
+[ "$(epoch)" = "50 240" ] || complain "40 steps of one rank and 10 of two: $(epoch)"
+trains "and then of one" 9 $world --steps 64 --resume
+[ "$(epoch)" = "54 256" ] || complain "and 4 of one: $(epoch)"
 refused "rows of ranks that read all" "every rank has its own" --data "$scratch/text" $small --unsharded --batches "$scratch/rows"
 "$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --evaluate > "$scratch/out" 2>&1 &&
   grep -q "^test loss:.*200 steps of training" "$scratch/out" || complain "evaluation of a checkpoint"
