@@ -568,6 +568,17 @@ TEST_CASE("a folder that cannot be made or written ends the fit with the reason,
   refused("/proc/self", "/proc/self/rank-0.safetensors cannot be written: ");
 }
 
+TEST_CASE("a folder with the name of a negative step is no checkpoint") {
+  const Folder folder;
+  fs::create_directories(folder.path / "step--5");
+  fs::create_directories(folder.path / "step--6.partial");
+  const train::CheckpointFolder checkpoints({.directory = folder.path}, 0, 1);
+  CHECK(checkpoints.newest() == -1);
+  fit<AllReduce>({.ranks = 1, .checkpoints = {.directory = folder.path, .keep = 1}, .epochs = 2});
+  CHECK(fs::exists(folder.path / "step--5"));
+  CHECK(fs::exists(folder.path / "step--6.partial"));
+}
+
 TEST_CASE("ranks that do not see one folder end before the first step, and leave no mark") {
   const Folder folder;
   Threads::World(3).run([&](Threads endpoint) {

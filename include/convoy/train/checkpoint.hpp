@@ -287,7 +287,7 @@ CONVOY_FUNCTION std::vector<std::int64_t> CheckpointFolder::steps(std::string_vi
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     std::int64_t step = 0;
-    if (!name.starts_with("step-")) continue;
+    if (!name.starts_with("step-") || name.starts_with("step--")) continue;
     const char* const end_of_name = name.data() + name.size();
     const auto [rest, bad] = std::from_chars(name.data() + 5, end_of_name, step);
     if (bad == std::errc() && std::string_view(rest, end_of_name) == suffix) all.push_back(step);
