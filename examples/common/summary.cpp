@@ -50,7 +50,7 @@ const char* name_of(convoy::train::StopReason reason) {
     case convoy::train::StopReason::early_stop:
       return "early stop";
     case convoy::train::StopReason::callback:
-      return "callback";
+      return "terminated";  // the only reason of a trainer's callback
   }
   return "?";
 }

@@ -40,7 +40,7 @@ code=$?
 printf '100000,8,8,1\n100001,8,' >> "$scratch/halves.csv"  # as if it had logged steps after its last checkpoint
 timeout 100 $kept --checkpoint "$scratch/halves" --resume --csv "$scratch/halves.csv" > "$scratch/rest" 2>&1
 last=$(cd "$scratch/whole" && ls -d step-* | sort -V | tail -1)
-if [ $code -ne 0 ] || grep -q "^Epoch 7" "$scratch/out" || ! grep -q "^Epoch 7" "$scratch/rest" ||
+if [ $code -ne 0 ] || grep -q "^Epoch 7" "$scratch/out" || ! grep -Eq "^[|] steps .* [0-9]+ .terminated. [|]$" "$scratch/out" || ! grep -q "^Epoch 7" "$scratch/rest" ||
   ! cmp "$scratch/whole/$last/model.safetensors" "$scratch/halves/$last/model.safetensors" ||
   ! cmp <(cut -d, -f 1-6 "$scratch/whole.csv") <(cut -d, -f 1-6 "$scratch/halves.csv"); then
   echo "FAILED a run that is told to end, and resumed (it ended with $code)"
