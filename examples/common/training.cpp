@@ -169,6 +169,13 @@ int run_parsed(int argc, char** argv, const Program& program) {
     fail<ConfigError>(
         "--grad-norm needs ranks that know the norm of the gradient, but only the servers of --comm ", o.comm,
         " know the whole gradient");
+  if (o.clip > 0 && (o.comm == "ps-async" || o.comm == "ps-stale"))
+    fail<ConfigError>("--comm ", o.comm, " updates before any rank has the whole gradient, so that --clip ",
+                      o.clip, " cannot limit its norm; pass --clip 0");
+  if (o.placement == "beside" && !o.comm.starts_with("ps"))
+    fail<ConfigError>("--placement beside is for parameter servers, and --comm ", o.comm, " has none");
+  if (o.codec_warm_up && o.codec != "topk" && o.codec != "powersgd")
+    fail<ConfigError>("--codec-warmup is for the codecs topk and powersgd, not for --codec ", o.codec);
   if (replays(o) && o.precision != "f32")
     fail<ConfigError>("--precision ", o.precision, " does not apply to a replay, which computes nothing");
   if (o.device == "cpu" && o.precision != "f32" && o.precision != "bf16")

@@ -86,6 +86,10 @@ fi
 for comm in ps ps-async ps-stale; do
   refused "norms that the servers of $comm know" "^gpt2: --grad-norm needs .* but only the servers of --comm $comm know" --data "$scratch/text" $small --ranks 2 --comm $comm --grad-norm
 done
+refused "the default limit of a norm that nobody knows" "^gpt2: --comm ps-async updates before any .* --clip 1 cannot limit its norm; pass --clip 0$" \
+  --data "$scratch/text" $small --ranks 2 --comm ps-async
+refused "a place for servers that are not there" "^gpt2: --placement beside is for parameter servers, and --comm ring has none$" --placement beside
+refused "a warm-up of no codec" "^gpt2: --codec-warmup is for the codecs topk and powersgd, not for --codec int8$" --codec int8 --codec-warmup 3
 refused "batch norms of all ranks" "^gpt2: --sync-batch-norm is for models with batch norms, and gpt2 has none$" --data "$scratch/text" $small --sync-batch-norm
 refused "taps of filters" "^gpt2: --keep-dead-taps is for models with convolutions, and gpt2 has none$" --data "$scratch/text" $small --keep-dead-taps
 refused "a text by nothing" "--generate needs --weights or --checkpoint" --generate 5 $small
