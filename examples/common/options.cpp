@@ -343,7 +343,8 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   const std::string own_rule = o.optimizer;
   CLI::App app{about};
   app.get_formatter()->column_width(34);
-  app.option_defaults()->always_capture_default();
+  // The last one wins, so that a script's caller can override the options of the script.
+  app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--model", o.model, "Model to train")->check(CLI::IsMember(choices.models));
   add_exchange(app, choices, o);
   add_computing(app, choices, o);

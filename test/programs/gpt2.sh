@@ -104,6 +104,8 @@ refused "half an id" "odd is 5 bytes long, expected a multiple of 4" --data "$sc
 refused "heads that do not divide" "heads" --data "$scratch/text" --layers 1 --width 30 --heads 4 --length 16
 trains "rows by a number that begins with 0" 9 --data "$scratch/text" --layers 1 --width 32 --heads 2 --length 32 --steps 1 --quiet --batch 08 --csv "$scratch/steps.csv"
 [ "$(tail -1 "$scratch/steps.csv" | cut -d, -f 3)" = 8 ] || complain "8 rows by --batch 08"
+trains "the last of two numbers of rows" 9 --data "$scratch/text" $small --steps 1 --quiet --batch 4 --csv "$scratch/other.csv" --csv "$scratch/steps.csv"
+[ "$(tail -1 "$scratch/steps.csv" | cut -d, -f 3)" = 4 ] && [ ! -e "$scratch/other.csv" ] || complain "4 rows by --batch 8 --batch 4"
 for number in "batch 0x10" "batch 1e3" "steps -" "seed -1"; do
   refused "no whole number, --$number" "^--${number% *}: ${number#* } is not a whole number$" --data "$scratch/text" --layers 1 --${number% *}=${number#* }
 done
