@@ -124,10 +124,13 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--steps", o.steps, "Steps to simulate (default: enough for a stable mean)")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--seed", o.seed, "Random seed of the jitter");
-  app.add_option("--json", o.json, "Write the predictions to this file as JSON ('-': standard output)");
+  app.add_option("--json", o.json, "Write the predictions to this file as JSON ('-': standard output)")
+      ->check(examples::path());
   app.add_option("--trace", o.trace,
-                 "Write a Chrome trace of the fastest policy's step, with up to 16 ranks, to this file");
-  app.add_option("--chakra", o.chakra, "Write each worker's step as a Chakra trace, to FILE.RANK.et");
+                 "Write a Chrome trace of the fastest policy's step, with up to 16 ranks, to this file")
+      ->check(examples::path());
+  app.add_option("--chakra", o.chakra, "Write each worker's step as a Chakra trace, to FILE.RANK.et")
+      ->check(examples::path());
   examples::take_decimal_numbers(app);
 }
 

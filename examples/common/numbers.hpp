@@ -1,5 +1,5 @@
-// Checks of numbers in options, with error messages. CLI11's own checks print the largest double with all of
-// its 309 digits, and CLI11 reads a whole number that begins with 0 as octal.
+// Checks of numbers and paths in options, with error messages. CLI11's own checks print the largest double
+// with all of its 309 digits, and CLI11 reads a whole number that begins with 0 as octal.
 #pragma once
 
 #include <charconv>
@@ -48,6 +48,11 @@ inline CLI::Validator within(double least, double most) {
             return convoy::concat(text, " is not a number from ", least, " to ", most);
           },
           convoy::concat("FLOAT in [", least, " - ", most, "]")};
+}
+
+/// A check that a path is not empty, as that of a script's unset variable.
+inline CLI::Validator path() {
+  return {[](const std::string& text) { return std::string(text.empty() ? "the path is empty" : ""); }, ""};
 }
 
 /// Rewrites a decimal whole number so that CLI11 does not read it as octal. Returns what is wrong with the

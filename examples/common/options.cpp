@@ -49,6 +49,8 @@ void add(CLI::App& app, const OwnOption& own) {
       made.check(positive());
     else if (accepts == Accepts::not_negative)
       made.check(not_negative());
+    else if (accepts == Accepts::file)
+      made.check(path());
   };
   const auto add = [&](auto* value) {
     if constexpr (std::is_same_v<decltype(value), bool*>) {
@@ -179,6 +181,7 @@ void add_computing(CLI::App& app, const Choices& choices, Options& o) {
       ->excludes("--replay-rate");
   app.add_option("--profile-out", o.profile_out,
                  "Write the time of each operation to this file, for --replay (--device cpu)")
+      ->check(path())
       ->excludes(replay)
       ->excludes("--replay-rate")
       ->excludes("--replay-roofline");
@@ -244,7 +247,7 @@ void add_training(CLI::App& app, Options& o) {
 }
 
 void add_weights(CLI::App& app, Options& o) {
-  app.add_option("--weights", o.weights, "Load initial weights from this safetensors file");
+  app.add_option("--weights", o.weights, "Load initial weights from this safetensors file")->check(path());
   app.add_flag("--partial-weights", o.partial_weights, "Load only the tensors that fit the model")
       ->needs("--weights");
   app.add_flag("--evaluate", o.evaluate, "Only evaluate --weights or the newest checkpoint");
@@ -252,7 +255,8 @@ void add_weights(CLI::App& app, Options& o) {
 
 void add_checkpoints(CLI::App& app, Options& o) {
   app.add_option("--checkpoint", o.checkpoint,
-                 "Folder for checkpoints; SIGTERM and SIGINT write one, too, before the run ends");
+                 "Folder for checkpoints; SIGTERM and SIGINT write one, too, before the run ends")
+      ->check(path());
   app.add_option("--checkpoint-every", o.checkpoint_every,
                  "Steps between checkpoints (0: one after each epoch)")
       ->check(not_negative())
@@ -262,11 +266,13 @@ void add_checkpoints(CLI::App& app, Options& o) {
 }
 
 void add_output(CLI::App& app, Options& o) {
-  app.add_option("--json", o.json, "Write the result to this file as a JSON object");
-  app.add_option("--csv", o.csv, "Write one CSV line per step to this file; --resume goes on in it");
+  app.add_option("--json", o.json, "Write the result to this file as a JSON object")->check(path());
+  app.add_option("--csv", o.csv, "Write one CSV line per step to this file; --resume goes on in it")
+      ->check(path());
   app.add_option("--batches", o.batches,
-                 "Write the rows of all ranks, in the order of the steps, to this safetensors file");
-  app.add_option("--timeline", o.timeline, "Write a Chrome trace of all ranks to this file");
+                 "Write the rows of all ranks, in the order of the steps, to this safetensors file")
+      ->check(path());
+  app.add_option("--timeline", o.timeline, "Write a Chrome trace of all ranks to this file")->check(path());
   app.add_option("--log-every", o.log_every, "Steps between throughput lines")->check(positive());
   app.add_flag("--quiet", o.quiet, "Print only errors");
 }

@@ -119,6 +119,9 @@ refused "--lr inf" "^--lr: inf is above 1.79769e[+]308$" --lr inf
 for only in "prompt The" "merges $scratch/text" "temperature 1" "top-k 5"; do
   refused "--$only of a text that is not generated" "^--${only% *} requires --generate$" --data "$scratch/text" $small --$only
 done
+for option in checkpoint csv json batches timeline profile-out weights merges; do
+  refused "an empty --$option" "^--$option: the path is empty$" --generate 5 --$option ""
+done
 refused "no token" "^--generate: 0 is not a number above 0$" --generate 0 $small --checkpoint "$scratch/kept"
 for written in json csv timeline batches profile-out; do
   for instead in "--evaluate" "--generate 5"; do

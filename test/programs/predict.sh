@@ -84,6 +84,9 @@ done
 for option in flops bandwidth; do
   refuses "^--$option: inf is above 1e+24\$" "$pair" --model convnet --batch 8 --$option inf
 done
+for option in json trace chakra; do
+  refuses "^--$option: the path is empty$" "$pair" --model convnet --batch 8 --$option ''
+done
 refuses '^--seed: 18446744073709551616 is beyond the numbers of 64 bits$' "$pair" --model convnet --batch 8 --seed 18446744073709551616
 refuses 'there is no comm "rung" to simulate' "$pair" --model convnet --batch 8 --comm rung
 refuses 'needs ranks that see each other' "$pair" --model convnet --batch 8 --comm direct
