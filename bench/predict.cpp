@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../examples/common/numbers.hpp"
+#include "../examples/common/printed.hpp"
 #include "predict/calibrate.hpp"
 #include "predict/models.hpp"
 #include <convoy/core/file.hpp>
@@ -205,6 +206,23 @@ std::vector<std::string> fitting(const sim::Cluster& cluster, bool background) {
   return names;
 }
 
+// Throws ConfigError for an option that none of the policies has, because it would change nothing.
+void expect_used(const CLI::App& app, const Options& o, const std::vector<std::string>& comms) {
+  const auto expect = [&](std::string_view option, bool used, std::string_view users) {
+    if (app.count(std::string(option)) > 0 && !used)
+      fail<ConfigError>(option, " is for ", users, ", which is not among what is predicted");
+  };
+  const auto there = [&](std::string_view prefix) {
+    return std::any_of(comms.begin(), comms.end(),
+                       [&](const std::string& comm) { return comm.starts_with(prefix); });
+  };
+  expect("--servers", there("ps"), "--comm ps, ps-async and ps-stale");
+  expect("--servers-beside", there("ps"), "--comm ps, ps-async and ps-stale");
+  expect("--staleness", there("ps-stale"), "--comm ps-stale");
+  expect("--codec-fraction", o.exchange.codec == "topk", "--codec topk");
+  expect("--codec-rank", o.exchange.codec == "powersgd", "--codec powersgd");
+}
+
 std::string percent(double share) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f%%", 100 * share);
@@ -254,9 +272,16 @@ nlohmann::ordered_json json_of(const Prediction& p) {
   return object;
 }
 
-void run(Options& o) {
+void run(const CLI::App& app, Options& o) {
   sim::Setting setting;
-  setting.cluster = sim::read_cluster(o.cluster).sized(o.nodes, o.ranks_per_node);
+  const sim::Cluster described = sim::read_cluster(o.cluster);
+  for (const sim::Nodes& some : described.nodes)
+    if (o.ranks_per_node > some.ranks) {
+      std::cerr << "predict: --ranks-per-node " << o.ranks_per_node << " is more than the " << some.ranks
+                << " workers that " << o.cluster << " describes in a node\n";
+      break;
+    }
+  setting.cluster = described.sized(o.nodes, o.ranks_per_node);
   if (o.jitter >= 0) setting.cluster.jitter = o.jitter;
   setting.cluster.check();
   setting.exchange = o.exchange;
@@ -269,6 +294,7 @@ void run(Options& o) {
                                          : o.exchange.codec != "none"
                                              ? std::vector<std::string>{"ring"}
                                              : fitting(setting.cluster, o.exchange.background);
+  expect_used(app, o, comms);
   for (const std::string& comm : comms) {
     setting.exchange.comm = comm;
     ranked.push_back({comm, simulate(setting)});
@@ -307,13 +333,22 @@ void run(Options& o) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc > 1 && std::string_view(argv[1]) == "calibrate") return bench::calibrate(argc - 1, argv + 1);
+    if (argc > 1 && std::string_view(argv[1]) == "calibrate") {
+      const int code = bench::calibrate(argc - 1, argv + 1);
+      examples::expect_printed();
+      return code;
+    }
     CLI::App app{"Predicts the time of a training step on a described cluster"};
-    app.footer("predict calibrate FILE: fits a cluster's parameters to measured throughputs");
+    app.footer(
+        "Without --profile, --samples-per-second or --flops, the compute times are a roofline of the device "
+        "in "
+        "the cluster file, which is a lower bound.\n\n"
+        "predict calibrate FILE: fits a cluster's parameters to measured throughputs");
     Options options;
     add_options(app, options);
     CLI11_PARSE(app, argc, argv);
-    run(options);
+    run(app, options);
+    examples::expect_printed();
   } catch (const std::exception& error) {
     std::cerr << "predict: " << error.what() << '\n';
     return 1;

@@ -87,6 +87,17 @@ done
 for option in json trace chakra; do
   refuses "^--$option: the path is empty$" "$pair" --model convnet --batch 8 --$option ''
 done
+for option in '--servers 2' --servers-beside '--staleness 2' '--codec-fraction 0.5' '--codec-rank 2'; do
+  refuses "^predict: ${option% *} is for .*, which is not among what is predicted$" "$pair" --model convnet --batch 8 --comm ring $option
+done
+says '^predict: --ranks-per-node 100 is more than the 4 workers that .* describes in a node$' "$pair" --model convnet --batch 8 --comm ring --ranks-per-node 100
+says 'roofline of the device in' --help
+if [ -c /dev/full ]; then
+  for what in '' '--json -'; do
+    "$program" "$pair" --model convnet --batch 8 --comm ring $what > /dev/full 2> "$scratch/out" && failed "a full disk, $what: ended well"
+    grep -q '^predict: the standard output cannot be written$' "$scratch/out" || failed "a full disk, $what: does not say so"
+  done
+fi
 refuses '^--seed: 18446744073709551616 is beyond the numbers of 64 bits$' "$pair" --model convnet --batch 8 --seed 18446744073709551616
 refuses 'there is no comm "rung" to simulate' "$pair" --model convnet --batch 8 --comm rung
 refuses 'needs ranks that see each other' "$pair" --model convnet --batch 8 --comm direct
