@@ -60,7 +60,7 @@ int main() {
         }),
         "a weight of NaN is refused");
 
-  train::StepSums sums{1, 1};
+  train::StepSums sums(1, 1, false);
   sums.counts_of(0)[0] = 1;
   sums.start();
   const std::vector<double> losses{nan};
