@@ -127,10 +127,9 @@ endfunction()
 macro(convoy_find_beside_cuda part abi)
   string(TOUPPER ${part} upper)
   # The toolkit's own folder, too, because CUDAToolkit_LIBRARY_DIR can be another one, such as /usr/local/lib.
-  find_path(CONVOY_${upper}_INCLUDE_DIR NAMES ${part}.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_BIN_DIR}/..
-            PATH_SUFFIXES include)
-  find_library(CONVOY_${upper}_LIBRARY NAMES ${part} HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_BIN_DIR}/..
-               PATH_SUFFIXES lib64 lib)
+  find_path(CONVOY_${upper}_INCLUDE_DIR NAMES ${part}.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_BIN_DIR}/../include)
+  find_library(CONVOY_${upper}_LIBRARY NAMES ${part} HINTS ${CUDAToolkit_LIBRARY_DIR}
+               ${CUDAToolkit_BIN_DIR}/../lib64 ${CUDAToolkit_BIN_DIR}/../lib)
   mark_as_advanced(CONVOY_${upper}_INCLUDE_DIR CONVOY_${upper}_LIBRARY)
   if(NOT CONVOY_${upper}_INCLUDE_DIR OR NOT CONVOY_${upper}_LIBRARY)
     convoy_find_wheels(wheels)

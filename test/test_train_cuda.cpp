@@ -206,6 +206,7 @@ TEST_CASE("cuda: a trainer made on one GPU is used by a thread that has chosen a
     if (failure) std::rethrow_exception(failure);
   });
   CHECK(here == there);
+  device::use(0);  // the trainers were destroyed on the other one, which is gone after this test
 }
 
 TEST_CASE("cuda: a step from a resident set copies no batch") {
