@@ -176,6 +176,7 @@ void add_computing(CLI::App& app, const Choices& choices, Options& o) {
                  "Like --replay, with the times of a device of this many TFLOP/s and GB/s, e.g. 15.7,900")
       ->delimiter(',')
       ->expected(2)
+      ->multi_option_policy(CLI::MultiOptionPolicy::Throw)  // TakeLast would take one number, too
       ->check(positive())
       ->excludes(replay)
       ->excludes("--replay-rate");
