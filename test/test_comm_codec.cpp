@@ -102,7 +102,7 @@ struct Raw {
     }
   }
   void decode(float* to, const std::byte* from, std::int64_t count) const {
-    std::memcpy(to, from, static_cast<std::size_t>(4 * count));
+    if (count > 0) std::memcpy(to, from, static_cast<std::size_t>(4 * count));  // a block may be empty
   }
   void decode_add(float* to, const std::byte* from, std::int64_t count) const {
     for (std::int64_t i = 0; i < count; ++i) {
