@@ -37,6 +37,7 @@ differ "ranks with different shares" "rank 1 differs from rank 0 in weights: .1,
 differ "ranks with different exchanges" "rank 1 differs from rank 0 in comm: ps instead of ring" "--batch 8" "--batch 8 --comm ps"
 differ "ranks with different transports" "rank 1 differs from rank 0 in transport: shm instead of mpi" "--batch 8" "--batch 8 --transport shm"
 differ "ranks with different codecs" "rank 1 differs from rank 0 in codec: none instead of int8" "--batch 8 --codec int8" "--batch 8"
+differ "ranks with different buckets" "rank 1 differs from rank 0 in buckets" "--batch 8 --bucket-mib 1" "--batch 8 --bucket-mib 2"
 differ "ranks with different optimizers" "optimizer" "--batch 8 --optimizer sgd" "--batch 8"
 
 # Batch norms over the rows of both ranks, which meet in them while MPI_Iallreduce is under way: the loss of one rank with all rows.

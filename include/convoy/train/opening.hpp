@@ -12,7 +12,6 @@
 
 #include <convoy/core/error.hpp>
 #include <convoy/core/fields.hpp>
-#include <convoy/core/hash.hpp>
 #include <convoy/exec/initialize.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/train/arenas.hpp>
@@ -184,12 +183,6 @@ template <class Rule, class Comm, class Exec>
   f.add("world", comm_.size());
   f.add("precision", exec_->precision());
   f.add("layout", exec_->layout_fingerprint());
-  std::uint64_t hash = hash_start;
-  for (const Range& bucket : buckets_) hash = hash_of(static_cast<std::uint64_t>(bucket.end), hash);
-  f.add("buckets", hash,
-        buckets_.empty()
-            ? "0"
-            : concat(buckets_.size(), ", the first of ", buckets_.front().size() * sizeof(float), " bytes"));
   optimizer_.optimizer().for_each_text("optimizer",
                                        [&](std::string_view name, const std::string& text, bool agreed) {
                                          if (agreed) f.add(name, std::string_view(text));
