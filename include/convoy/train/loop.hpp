@@ -245,11 +245,12 @@ void Loop<Replica>::set_lr_factor(double factor) {
     fail<ConfigError>(
         "trainer: a factor on the learning rate does not reach the servers, which make the updates by "
         "Config::schedule");
-  if (!(factor >= 0 && is_finite(factor)))
-    fail<ConfigError>("trainer: the factor on the learning rate must be finite and at least 0, not ", factor);
   if (!all_equal(replica_.comm(), {std::bit_cast<std::uint64_t>(factor)}))
     fail<ConfigError>("trainer: the ranks' factors on the learning rate differ; rank ", replica_.rank(),
                       " has ", factor);
+  // After the comparison, in which a rank that has thrown would be missing.
+  if (!(factor >= 0 && is_finite(factor)))
+    fail<ConfigError>("trainer: the factor on the learning rate must be finite and at least 0, not ", factor);
   replica_.set_lr_factor(factor);
 }
 
@@ -337,7 +338,7 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
 template <class Replica>
 void Loop<Replica>::take(FitRun& run, StepReport report, int epoch, double seconds) {
   run.complete(report, epoch, seconds);
-  if (is_finite(report.loss)) {  // else the step is skipped
+  if (is_finite(report.loss)) {  // another loss gets here only if such steps are skipped
     run.at.rows += report.rows;
     run.at.loss += report.loss * static_cast<double>(report.rows);
     run.at.correct += std::llround(report.accuracy.value_or(0) * static_cast<double>(report.labels));
