@@ -90,6 +90,20 @@ TEST_CASE("host: each operation agrees with the reference") {
   }
 }
 
+TEST_CASE("host: the gradients of large linear layers agree with the reference") {
+  // 4 rows of 128 positions. The first weight is used twice, so that its second gradient is added.
+  const DynamicPlan plan([](auto& g) {
+    auto x = g.input("x", Shape{128, 260});
+    const auto weight = g.parameter("shared.weight", {260, 260});
+    const auto bias = g.parameter("shared.bias", {260});
+    x = g.gelu(g.linear(g.linear(x, weight, bias), weight, bias));
+    x = g.linear(x, {.features = 256, .bias = false});
+    g.loss(g.cross_entropy(g.linear(g.mean(x), {.features = 3}), g.label("label", 3)));
+  });
+  for (const int threads : {1, 2, 3})
+    CHECK(exec_compare::difference<HostF32>(plan, {.seed = 5, .batch = 4, .threads = threads}) == "");
+}
+
 TEST_CASE("host: random models of rows and sequences agree with the reference") {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     const DynamicPlan plan([&](auto& g) { exec_operations::define_random(g, Philox{seed, 78}); });

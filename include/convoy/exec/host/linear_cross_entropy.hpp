@@ -23,15 +23,6 @@
 
 namespace convoy::exec::host {
 
-/// C = A B + beta C in f32, with A [m, k] or, transposed, [k, m], B [k, n] or, transposed, [n, k], and C [m,
-/// n], all row-major. oneDNN uses as many threads as OpenMP gives the caller.
-inline void multiply_matrices(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n,
-                              std::int64_t k, const float* a, const float* b, float beta, float* c) {
-  check(dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0f, a, transpose_a ? m : k, b,
-                   transpose_b ? k : n, beta, c, n),
-        "multiply two matrices");
-}
-
 class LinearCrossEntropyStage final : public Stage {
  public:
   [[gnu::cold]] LinearCrossEntropyStage(Program& p, const graph::Stage& stage, int index)
@@ -156,16 +147,17 @@ class LinearCrossEntropyStage final : public Stage {
       if (d_weight_ && block != nullptr)
         (*block->d_weight)();
       else if (d_weight_)
-        multiply_matrices(true, false, task_.classes, features_, end - begin, logits,
-                          p.address(source_.to().place) + begin * features_,
+        multiply_matrices(task_.classes, features_, end - begin, {logits, task_.classes, true},
+                          {p.address(source_.to().place) + begin * features_, features_},
                           first && !d_weight_.accumulates() ? 0.0f : 1.0f, d_weight_.pointer());
       if (d_bias_) add_to_bias(p, logits, end - begin, first && !d_bias_.accumulates());
       if (end == task_.count()) p.gradients_final();
       if (contribution_ && block != nullptr)
         (*block->dx)();
       else if (contribution_)
-        multiply_matrices(false, false, end - begin, features_, task_.classes, logits,
-                          p.address(weights_.to().place), contribution_.accumulates() ? 1.0f : 0.0f,
+        multiply_matrices(end - begin, features_, task_.classes, {logits, task_.classes},
+                          {p.address(weights_.to().place), features_},
+                          contribution_.accumulates() ? 1.0f : 0.0f,
                           contribution_.pointer() + begin * features_);
     });
     if (measures) finish_loss(p);
@@ -266,9 +258,9 @@ class LinearCrossEntropyStage final : public Stage {
     if (const Block* const block = block_at(begin))
       (*block->logits)();
     else
-      multiply_matrices(false, true, end - begin, task_.classes, features_,
-                        p.address(source_.to().place) + begin * features_, p.address(weights_.to().place),
-                        0.0f, logits);
+      multiply_matrices(end - begin, task_.classes, features_,
+                        {p.address(source_.to().place) + begin * features_, features_},
+                        {p.address(weights_.to().place), features_, true}, 0.0f, logits);
     if (biases_ == nullptr) return;
     parallel(team(p, end - begin), [&](int thread, int team) {
       const Range range = share(end - begin, thread, team);

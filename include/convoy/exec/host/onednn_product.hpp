@@ -1,5 +1,5 @@
-// Products by oneDNN: OneDnnProduct, a convolution or inner product in the directions that a stage needs, and
-// MatrixProduct. Both refuse oneDNN's reference implementations.
+// Products by oneDNN: OneDnnProduct, a convolution or inner product in the directions that a stage needs,
+// MatrixProduct, and multiply_matrices for f32. The first two refuse oneDNN's reference implementations.
 #pragma once
 
 #include <cstdint>
@@ -123,5 +123,21 @@ class MatrixProduct {
   Bound scratch_;
   const Call* call_ = nullptr;
 };
+
+/// A row-major matrix whose rows are `stride` elements apart, or its transpose.
+struct Factor {
+  const float* data;
+  std::int64_t stride;
+  bool transposed = false;
+};
+
+/// C = A B + beta C in f32 for A [m, k], B [k, n] and a dense C [m, n]. oneDNN uses as many threads as OpenMP
+/// gives the caller.
+inline void multiply_matrices(std::int64_t m, std::int64_t n, std::int64_t k, const Factor& a,
+                              const Factor& b, float beta, float* c) {
+  check(dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0f, a.data, a.stride,
+                   b.data, b.stride, beta, c, n),
+        "multiply two matrices");
+}
 
 }  // namespace convoy::exec::host

@@ -1,5 +1,6 @@
 // A linear layer by oneDNN's inner product, with or without an activation. In f32 a matrix product computes
-// its forward pass. If a cross-entropy follows, its kernel computes both.
+// its forward pass, and on AVX2 the gradient of a large weight. If a cross-entropy follows, its kernel
+// computes both.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/weight_blocks.hpp>
 #include <convoy/exec/host/onednn_product.hpp>
+#include <convoy/exec/host/weight_gradient.hpp>
 #endif
 
 namespace convoy::exec {
@@ -100,34 +102,11 @@ class LinearStage final : public Stage {
   }
 
   [[gnu::cold]] void plan_backward(Program& p) override {
-    const int time = p.backward_time(index_);
     const Bound dy{result_.desc, value_.gradient};
     if (part_) part_->plan_backward(p, value_, dy, false);
-    // A frozen weight may have a trained bias.
-    if (p.parameters().trained(weight_) || (bias_ >= 0 && p.parameters().trained(bias_))) {
-      multiply_.shape.bias = bias_ >= 0 && p.parameters().trained(bias_) ? bias_slot_.desc.get() : nullptr;
-      describe(p, Direction::weights);
-      if (!source_.is_needed()) p.keep(p.value(input_), time);
-      dy_ = p.convert(dy, multiply_.layout(Direction::weights, OneDnnProduct::dst), time, time);
-      d_weight_ = p.contribute_parameter(weight_, slot_.desc, time);
-      weight_gradient_ =
-          d_weight_ ? d_weight_.target() : Bound{slot_.desc, p.request(slot_.desc, time, time)};
-      if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_, bias_slot_.desc, time);
-    }
-    contribution_ = p.contribute(input_, false, time);
-    if (!contribution_) return;
-    describe(p, Direction::data);
-    const Layout wanted = multiply_.layout(Direction::data, OneDnnProduct::weights);
-    const std::int64_t in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
-    if (weights_.is_needed() && weights_.to().desc == wanted) {
-      p.extend(weights_.to().place, time);
-      data_weights_ = {{weights_.to(), weights_.to()}, out, in};
-    } else {
-      data_weights_ = {p.convert(slot_, wanted, time, time), out, in};
-    }
-    // Both gradients read the output's gradient in the same layout.
-    if (!multiply_.has(Direction::weights))
-      dy_ = p.convert(dy, multiply_.layout(Direction::data, OneDnnProduct::dst), time, time);
+    plan_parameter_gradients(p, dy);
+    contribution_ = p.contribute(input_, false, p.backward_time(index_));
+    if (contribution_) plan_input_gradient(p, dy);
   }
 
   [[gnu::cold]] void bind(Program& p) override {
@@ -160,11 +139,13 @@ class LinearStage final : public Stage {
   void backward(Program& p) override {
     if (part_) part_->backward(p);
     dy_.run();
-    if (multiply_.has(Direction::weights)) {
+    if (from_copies_)
+      (*from_copies_)(p, p.address(source_.to().place), p.address(value_.gradient), d_weight_.pointer(),
+                      d_bias_.pointer());
+    else if (multiply_.has(Direction::weights))
       multiply_.run(Direction::weights);
-      d_weight_.finish(p.threads());
-      d_bias_.finish(p.threads());
-    }
+    d_weight_.finish(p.threads());
+    d_bias_.finish(p.threads());
     if (!multiply_.has(Direction::data)) return;
     p.gradients_final();
     data_weights_.run(p.threads());
@@ -179,6 +160,41 @@ class LinearStage final : public Stage {
   /// From this number of vectors on, oneDNN's matrix product computes the forward pass in f32: the
   /// implementation that oneDNN has for an inner product of plain weights divides work badly among threads.
   static constexpr std::int64_t many_vectors = 16;
+
+  [[gnu::cold]] void plan_parameter_gradients(Program& p, const Bound& dy) {
+    const bool trains_bias = bias_ >= 0 && p.parameters().trained(bias_);
+    if (!p.parameters().trained(weight_) && !trains_bias) return;
+    const int time = p.backward_time(index_);
+    const std::int64_t in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
+    if (!source_.is_needed()) p.keep(p.value(input_), time);
+    if (p.parameters().trained(weight_) && WeightGradient::pays(p.backend(), vectors_, in, out)) {
+      from_copies_ = std::make_unique<WeightGradient>(p, vectors_, in, out, time);
+    } else {
+      multiply_.shape.bias = trains_bias ? bias_slot_.desc.get() : nullptr;
+      describe(p, Direction::weights);
+      dy_ = p.convert(dy, multiply_.layout(Direction::weights, OneDnnProduct::dst), time, time);
+    }
+    d_weight_ = p.contribute_parameter(weight_, slot_.desc, time);
+    // oneDNN computes the gradient of a frozen weight, too, if the bias is trained.
+    weight_gradient_ = d_weight_ ? d_weight_.target() : Bound{slot_.desc, p.request(slot_.desc, time, time)};
+    if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_, bias_slot_.desc, time);
+  }
+
+  [[gnu::cold]] void plan_input_gradient(Program& p, const Bound& dy) {
+    const int time = p.backward_time(index_);
+    const std::int64_t in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
+    describe(p, Direction::data);
+    const Layout wanted = multiply_.layout(Direction::data, OneDnnProduct::weights);
+    if (weights_.is_needed() && weights_.to().desc == wanted) {
+      p.extend(weights_.to().place, time);
+      data_weights_ = {{weights_.to(), weights_.to()}, out, in};
+    } else {
+      data_weights_ = {p.convert(slot_, wanted, time, time), out, in};
+    }
+    // Both gradients read the output's gradient in the same layout.
+    if (!multiply_.has(Direction::weights))
+      dy_ = p.convert(dy, multiply_.layout(Direction::data, OneDnnProduct::dst), time, time);
+  }
 
   /// Asks oneDNN for one direction; throws ExecError if it has no fast implementation. In f32 all three
   /// directions use the plan's order, so weights are never copied. In bf16 the rounded copy has the order
@@ -205,7 +221,8 @@ class LinearStage final : public Stage {
   Conversion source_, dy_;
   WeightCopy weights_, data_weights_;
   OneDnnProduct multiply_;
-  std::unique_ptr<MatrixProduct> forward_;  // null if the inner product computes the forward pass
+  std::unique_ptr<MatrixProduct> forward_;       // null if the inner product computes the forward pass
+  std::unique_ptr<WeightGradient> from_copies_;  // null if the inner product computes the weight's gradient
   std::unique_ptr<Part> part_;
   Contribution contribution_, d_weight_, d_bias_;
 };
