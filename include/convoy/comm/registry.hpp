@@ -418,32 +418,7 @@ template <class... Line>
 Any make(registry::PolicyList<Line...> list, std::string_view policy, const transport::Any& where,
          const TransportPolicies& available, const Options& options, const Choice& choice);
 
-}  // namespace detail
-
-/// Whether a transport has the policy of that name.
-template <transport::Transport T>
-constexpr bool offers(std::string_view policy) {
-  constexpr auto offered = detail::offered_by<T>(registry::Policies{});
-  for (std::size_t i = 0; i < offered.size(); ++i)
-    if (offered[i] && policies[i].name == policy) return true;
-  return false;
-}
-
-/// Makes the Comm called `policy` on a transport, wrapped in Weighted and Background if the choice asks for
-/// them; `policies` and `codecs` list the names. All ranks call it together. Throws ConfigError if ranks make
-/// different choices, for an option that the Comm would ignore, for an unknown codec, and for a policy that
-/// the transport does not have.
-template <transport::Transport T>
-Any make(std::string_view policy, const T& where, const Options& options = {}, const Choice& choice = {}) {
-  constexpr registry::Policies list;
-  const transport::Any any(where);
-  detail::agree_on(policy, any, options, choice);
-  return detail::make(list, policy, any, detail::policies_of<T>(list), options, choice);
-}
-
 #if CONVOY_DEFINITIONS
-namespace detail {
-
 template <class... Line>
 std::optional<Any> make_listed(registry::PolicyList<Line...>, std::string_view policy,
                                const transport::Any& where, const TransportPolicies& available,
@@ -480,13 +455,32 @@ Any make(registry::PolicyList<Line...> list, std::string_view policy, const tran
   if (!any) no_such(policy, where.name(), available.offered);
   return std::move(*any);
 }
-
-}  // namespace detail
 #endif
 
-namespace detail {
 CONVOY_INSTANTIATE(Any make(registry::Policies, std::string_view, const transport::Any&,
                             const TransportPolicies&, const Options&, const Choice&));
+
 }  // namespace detail
+
+/// Whether a transport has the policy of that name.
+template <transport::Transport T>
+constexpr bool offers(std::string_view policy) {
+  constexpr auto offered = detail::offered_by<T>(registry::Policies{});
+  for (std::size_t i = 0; i < offered.size(); ++i)
+    if (offered[i] && policies[i].name == policy) return true;
+  return false;
+}
+
+/// Makes the Comm called `policy` on a transport, wrapped in Weighted and Background if the choice asks for
+/// them; `policies` and `codecs` list the names. All ranks call it together. Throws ConfigError if ranks make
+/// different choices, for an option that the Comm would ignore, for an unknown codec, and for a policy that
+/// the transport does not have.
+template <transport::Transport T>
+Any make(std::string_view policy, const T& where, const Options& options = {}, const Choice& choice = {}) {
+  constexpr registry::Policies list;
+  const transport::Any any(where);
+  detail::agree_on(policy, any, options, choice);
+  return detail::make(list, policy, any, detail::policies_of<T>(list), options, choice);
+}
 
 }  // namespace convoy::comm

@@ -12,6 +12,16 @@
 #include <convoy/data/dataset.hpp>
 #include <convoy/data/image_set.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include <convoy/parallel/simd.hpp>
+#include <convoy/parallel/vector_philox.hpp>
+#endif
+
 namespace convoy::data {
 
 /// How bigMNIST deforms images; the defaults are those of its published runs.
@@ -78,19 +88,7 @@ class BigMnist {
   std::shared_ptr<const Tables> tables_;
 };
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <utility>
-
-#include <convoy/parallel/simd.hpp>
-#include <convoy/parallel/vector_philox.hpp>
-
-namespace convoy::data {
 
 CONVOY_FUNCTION BigMnist::BigMnist(ImageSet images, const BigMnistOptions& options)
     : images_(std::move(images)), options_(options) {
@@ -329,6 +327,6 @@ CONVOY_FUNCTION void BigMnist::fill(const Rows& rows) const {
   }
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

@@ -15,6 +15,17 @@
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/dtype.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <unordered_map>
+#include <utility>
+
+#include <convoy/data/text_file.hpp>
+#include <convoy/data/unicode.hpp>
+#endif
+
 namespace convoy::data {
 
 /// Encodes text as ids and decodes ids as text. Every byte string has an encoding, which `decode` turns back
@@ -97,20 +108,7 @@ Bpe parse_bpe(std::string_view text, std::string_view name);
 /// UTF-8 counts as neither letter, number nor space.
 std::size_t end_of_gpt2_word(std::string_view text, std::size_t at);
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <algorithm>
-#include <bit>
-#include <functional>
-#include <unordered_map>
-#include <utility>
-
-#include <convoy/data/text_file.hpp>
-#include <convoy/data/unicode.hpp>
-
-namespace convoy::data {
 
 CONVOY_FUNCTION std::size_t end_of_gpt2_word(std::string_view text, std::size_t at) {
   enum class Kind { letter, number, space, other, end };
@@ -340,6 +338,6 @@ CONVOY_FUNCTION Bpe parse_bpe(std::string_view text, std::string_view name) {
   return bpe;
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

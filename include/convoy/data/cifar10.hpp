@@ -7,6 +7,18 @@
 #include <convoy/core/compiled.hpp>
 #include <convoy/data/image_set.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <convoy/data/byte_source.hpp>
+#endif
+
 namespace convoy::data {
 
 /// Images of 3x32x32 in ten classes from files of records: a label byte, then 1024 bytes each of red, green
@@ -19,21 +31,7 @@ ImageSet cifar10_images(std::span<const std::filesystem::path> files);
 /// `cifar-10-batches-bin`, as the archive unpacks. Throws DataError as `cifar10_images` does.
 ImageSplit cifar10(const std::filesystem::path& dir);
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <system_error>
-#include <vector>
-
-#include <convoy/data/byte_source.hpp>
-
-namespace convoy::data {
 
 CONVOY_FUNCTION ImageSet cifar10_images(std::span<const std::filesystem::path> files) {
   constexpr std::size_t image = 3 * 32 * 32, record = 1 + image;
@@ -82,6 +80,6 @@ CONVOY_FUNCTION ImageSplit cifar10(const std::filesystem::path& dir) {
   return {cifar10_images(train), cifar10_images(test)};
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

@@ -10,6 +10,19 @@
 #include <convoy/core/compiled.hpp>
 #include <convoy/data/image_set.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <convoy/core/philox.hpp>
+#include <convoy/data/glyphs.hpp>
+#include <convoy/parallel/team.hpp>
+#endif
+
 namespace convoy::data {
 
 /// Draws digit image `index` of `seed` into 28x28 bytes, 0 = background, 255 = ink, and returns its label,
@@ -30,22 +43,7 @@ struct DigitsOptions {
 /// ResNet-18 99% after two.
 ImageSplit digits(const DigitsOptions& options = {});
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <memory>
-#include <thread>
-#include <vector>
-
-#include <convoy/core/philox.hpp>
-#include <convoy/data/glyphs.hpp>
-#include <convoy/parallel/team.hpp>
-
-namespace convoy::data {
 
 namespace detail {
 
@@ -209,6 +207,6 @@ CONVOY_FUNCTION ImageSplit digits(const DigitsOptions& options) {
   return {train, draw(options.test, apart * 10)};
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

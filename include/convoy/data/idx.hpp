@@ -11,6 +11,16 @@
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/dtype.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <convoy/data/byte_source.hpp>
+#include <convoy/data/error.hpp>
+#endif
+
 namespace convoy::data {
 
 /// An array of unsigned bytes from an IDX file, outermost extent first. Copies share the elements.
@@ -26,19 +36,7 @@ struct IdxArray {
 /// than the header claims, nor before the claim has been checked against the size of the file.
 IdxArray read_idx(const std::filesystem::path& path, int rank);
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <span>
-#include <string>
-#include <string_view>
-#include <utility>
-
-#include <convoy/data/byte_source.hpp>
-#include <convoy/data/error.hpp>
-
-namespace convoy::data {
 
 namespace detail {
 
@@ -133,6 +131,6 @@ CONVOY_FUNCTION IdxArray read_idx(const std::filesystem::path& path, int rank) {
   return array;
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

@@ -9,6 +9,18 @@
 
 #include <convoy/core/compiled.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <cerrno>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <convoy/data/error.hpp>
+#endif
+
 namespace convoy::data {
 
 /// A regular file mapped for reading; processes that map the same file share its memory. Copies share the
@@ -29,21 +41,7 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <cerrno>
-#include <system_error>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <convoy/data/error.hpp>
-
-namespace convoy::data {
 
 CONVOY_FUNCTION MappedFile::MappedFile(const std::filesystem::path& path) : path_(path.string()) {
   struct Descriptor {
@@ -68,6 +66,6 @@ CONVOY_FUNCTION MappedFile::MappedFile(const std::filesystem::path& path) : path
                [size = size_](const std::byte* it) { ::munmap(const_cast<std::byte*>(it), size); });
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

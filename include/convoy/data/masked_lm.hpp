@@ -16,6 +16,14 @@
 #include <convoy/data/dataset.hpp>
 #include <convoy/data/wordpiece.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <convoy/data/text_file.hpp>
+#endif
+
 namespace convoy::data {
 
 /// The ids of documents of sentences. The text has the format of BERT's input: one sentence per line, an
@@ -99,17 +107,7 @@ class MaskedLm {
   std::array<Field, 6> fields_;
 };
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <algorithm>
-#include <cmath>
-#include <utility>
-
-#include <convoy/data/text_file.hpp>
-
-namespace convoy::data {
 
 CONVOY_FUNCTION Sentences::Sentences(std::string_view text, const WordPiece& tokenizer) {
   auto corpus = std::make_shared<Corpus>();
@@ -252,6 +250,6 @@ CONVOY_FUNCTION void MaskedLm::write(const Pair& pair, Sample out, Philox& rando
   }
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

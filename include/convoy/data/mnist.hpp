@@ -7,6 +7,15 @@
 #include <convoy/core/compiled.hpp>
 #include <convoy/data/image_set.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <system_error>
+
+#include <convoy/data/idx.hpp>
+#endif
+
 namespace convoy::data {
 
 /// Gray images with labels from two IDX files. Throws DataError as `read_idx` does, and if the counts differ
@@ -22,18 +31,7 @@ bool has_mnist(const std::filesystem::path& dir);
 /// pixels, ten classes. Throws DataError that names the file if it is missing or malformed.
 ImageSplit mnist(const std::filesystem::path& dir);
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <system_error>
-
-#include <convoy/data/idx.hpp>
-
-namespace convoy::data {
 
 CONVOY_FUNCTION ImageSet idx_images(const std::filesystem::path& image_file,
                                     const std::filesystem::path& label_file, int classes,
@@ -90,6 +88,6 @@ CONVOY_FUNCTION ImageSplit mnist(const std::filesystem::path& dir) {
   return {train, read("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")};
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

@@ -18,6 +18,13 @@
 #include <convoy/data/dataset.hpp>
 #include <convoy/data/vocabulary.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <utility>
+
+#include <convoy/data/text_file.hpp>
+#endif
+
 namespace convoy::data {
 
 /// The trees of one file. Copies share them.
@@ -112,16 +119,7 @@ struct SstSplit {
 SstSplit sst5(const std::filesystem::path& dir, const SstOptions& options = {},
               const WordOptions& words = {});
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <algorithm>
-#include <utility>
-
-#include <convoy/data/text_file.hpp>
-
-namespace convoy::data {
 
 CONVOY_FUNCTION std::span<const SstTrees::Phrase> SstTrees::phrases(std::size_t sentence) const {
   if (sentence >= sentences())
@@ -267,6 +265,6 @@ CONVOY_FUNCTION SstSplit sst5(const std::filesystem::path& dir, const SstOptions
           SstSet(test, vocabulary, sentences), vocabulary};
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

@@ -11,6 +11,12 @@
 #include <convoy/core/compiled.hpp>
 #include <convoy/data/error.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <span>
+
+#include <convoy/data/byte_source.hpp>
+#endif
+
 namespace convoy::data {
 
 /// The default limit of `read_text`, in bytes.
@@ -53,15 +59,7 @@ class Lines {
   std::size_t offset_ = 0, after_ = 0;
 };
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <span>
-
-#include <convoy/data/byte_source.hpp>
-
-namespace convoy::data {
 
 CONVOY_FUNCTION std::string read_text(const std::filesystem::path& path, std::uint64_t most) {
   ByteSource source(path);
@@ -102,6 +100,6 @@ CONVOY_FUNCTION std::string excerpt(std::string_view piece) {
   return text + (piece.size() > 40 ? "...'" : "'");
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

@@ -14,6 +14,14 @@
 #include <convoy/data/dataset.hpp>
 #include <convoy/data/mapped_file.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <convoy/core/file.hpp>
+#endif
+
 namespace convoy::data {
 
 /// Bits of an id in a token file.
@@ -79,17 +87,7 @@ class TokenBlocks {
   std::array<Field, 2> fields_;
 };
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <algorithm>
-#include <string>
-#include <utility>
-
-#include <convoy/core/file.hpp>
-
-namespace convoy::data {
 
 CONVOY_FUNCTION TokenFile::TokenFile(const std::filesystem::path& path, int vocabulary, TokenWidth width)
     : file_(path), vocabulary_(vocabulary), bytes_(static_cast<std::size_t>(width) / 8) {
@@ -194,6 +192,6 @@ CONVOY_FUNCTION void TokenBlocks::fill(const Rows& rows) const {
   }
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

@@ -9,6 +9,14 @@
 
 #include <convoy/core/compiled.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include <convoy/data/unicode_tables.hpp>
+#endif
+
 namespace convoy::data::unicode {
 
 /// What a code point is, as a set of flags.
@@ -81,17 +89,7 @@ inline void append(std::string& to, char32_t c) {
   byte(0x80 | (c & 0x3f));
 }
 
-}  // namespace convoy::data::unicode
-
 #if CONVOY_DEFINITIONS
-
-#include <algorithm>
-#include <array>
-#include <iterator>
-
-#include <convoy/data/unicode_tables.hpp>
-
-namespace convoy::data::unicode {
 
 namespace detail {
 inline unsigned search_flags(char32_t c) {
@@ -146,6 +144,6 @@ CONVOY_FUNCTION void append_uncased(std::vector<char32_t>& to, char32_t c) {
   for (unsigned i = 0; i < found->count; ++i) to.push_back(data::detail::unicode_texts[found->first + i]);
 }
 
-}  // namespace convoy::data::unicode
-
 #endif
+
+}  // namespace convoy::data::unicode

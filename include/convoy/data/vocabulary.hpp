@@ -12,6 +12,14 @@
 #include <convoy/core/dtype.hpp>
 #include <convoy/data/error.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <convoy/data/text_file.hpp>
+#endif
+
 namespace convoy::data {
 
 /// Tokens, numbered from 0 in their order. Copies share them.
@@ -42,17 +50,7 @@ Vocabulary read_vocabulary(const std::filesystem::path& path);
 /// The same from a text; error messages call it `name`.
 Vocabulary parse_vocabulary(std::string_view text, std::string_view name);
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <algorithm>
-#include <numeric>
-#include <utility>
-
-#include <convoy/data/text_file.hpp>
-
-namespace convoy::data {
 
 CONVOY_FUNCTION Vocabulary::Vocabulary(std::vector<std::string> tokens) {
   auto tables = std::make_shared<Tables>();
@@ -111,6 +109,6 @@ CONVOY_FUNCTION Vocabulary parse_vocabulary(std::string_view text, std::string_v
   return Vocabulary(std::move(tokens));
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

@@ -13,6 +13,14 @@
 #include <convoy/core/dtype.hpp>
 #include <convoy/data/vocabulary.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <convoy/data/unicode.hpp>
+#endif
+
 namespace convoy::data {
 
 struct WordPieceOptions {
@@ -56,17 +64,7 @@ class WordPiece {
   std::shared_ptr<const Pieces> pieces_;
 };
 
-}  // namespace convoy::data
-
 #if CONVOY_DEFINITIONS
-
-#include <algorithm>
-#include <string>
-#include <utility>
-
-#include <convoy/data/unicode.hpp>
-
-namespace convoy::data {
 
 namespace detail {
 // BERT's ranges of ideographs; neither Hangul nor kana is among them.
@@ -192,6 +190,6 @@ CONVOY_FUNCTION void WordPiece::end_of_word(Work& work, std::vector<i32>& ids) c
   work.ends.clear();
 }
 
-}  // namespace convoy::data
-
 #endif
+
+}  // namespace convoy::data

@@ -21,11 +21,8 @@ struct Kernel<Host<f32>, graph::Attention> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 class AttentionStage final : public Stage {
  public:
@@ -103,15 +100,13 @@ class AttentionStage final : public Stage {
   AttentionTask task_;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Attention>::build(
     host::Program& program, const graph::Stage& stage, int index) {
   return std::make_unique<host::AttentionStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

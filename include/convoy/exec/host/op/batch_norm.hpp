@@ -24,11 +24,8 @@ struct Kernel<Host<f32>, graph::BatchNorm> {
   static constexpr host::Make make{build, host::mask_of<graph::Add, graph::Relu>, fuse, narrow};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 /// A batch norm and the operations fused after it, as part of a stage.
 class NormPart final : public Part {
@@ -141,9 +138,7 @@ class NormStage final : public Stage {
   std::optional<NormPart> part_;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::BatchNorm>::build(
     host::Program& program, const graph::Stage& stage, int index) {
@@ -156,6 +151,6 @@ CONVOY_FUNCTION std::unique_ptr<host::Part> Kernel<Host<f32>, graph::BatchNorm>:
   return std::make_unique<host::NormPart>(program, stage, index, x, y);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

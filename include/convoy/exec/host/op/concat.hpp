@@ -21,11 +21,8 @@ struct Kernel<Host<f32>, graph::Concat> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 class ConcatStage final : public ValueStage {
  public:
@@ -98,15 +95,13 @@ class ConcatStage final : public ValueStage {
   std::int64_t extent_ = 0;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Concat>::build(
     host::Program& program, const graph::Stage& stage, int index) {
   return std::make_unique<host::ConcatStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -22,11 +22,8 @@ struct Kernel<Host<f32>, graph::Conv2d> {
                                    narrow};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 /// A convolution and the operations fused after it.
 class ConvolutionStage final : public Stage {
@@ -86,9 +83,7 @@ class ConvolutionStage final : public Stage {
   std::unique_ptr<Part> part_;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Conv2d>::build(
     host::Program& program, const graph::Stage& stage, int index) {
@@ -101,6 +96,6 @@ CONVOY_FUNCTION host::Narrow Kernel<Host<f32>, graph::Conv2d>::narrow(host::Prog
           program.find<graph::BatchNorm>(stage) >= 0};
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -20,11 +20,8 @@ struct Kernel<Host<f32>, graph::CrossEntropy> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 class CrossEntropyStage final : public Stage {
  public:
@@ -74,9 +71,7 @@ class CrossEntropyStage final : public Stage {
   const float* dy_ = nullptr;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::CrossEntropy>::build(
     host::Program& program, const graph::Stage& stage, int index) {
@@ -85,6 +80,6 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::CrossEntro
   return std::make_unique<host::CrossEntropyStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -21,11 +21,8 @@ struct Kernel<Host<f32>, graph::Custom> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 /// Passes plain layouts to the user's operation: inputs and labels, then parameters.
 class CustomStage final : public Stage {
@@ -145,15 +142,13 @@ class CustomStage final : public Stage {
   std::vector<graph::Argument> arguments_, results_;  // kept, so that a step allocates nothing
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Custom>::build(
     host::Program& program, const graph::Stage& stage, int index) {
   return std::make_unique<host::CustomStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -19,11 +19,8 @@ struct Kernel<Host<f32>, graph::Dropout> {
   static constexpr host::Make make{build, host::mask_of<graph::Add, graph::LayerNorm>};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 class DropoutStage final : public UnaryStage {
  public:
@@ -90,9 +87,7 @@ class DropoutStage final : public UnaryStage {
   DropoutTask task_;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Dropout>::build(
     host::Program& program, const graph::Stage& stage, int index) {
@@ -100,6 +95,6 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Dropout>::
   return std::make_unique<host::DropoutStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -26,11 +26,8 @@ struct Kernel<Host<f32>, graph::Add> {
   static constexpr host::Make make{build, host::mask_of<graph::Relu, graph::LayerNorm>};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 /// A ReLU or an addition (with or without ReLU) that leads its stage.
 class ElementwiseStage final : public ValueStage {
@@ -89,9 +86,7 @@ class ElementwiseStage final : public ValueStage {
   Contribution contribution_[2];
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Relu>::build(host::Program& program,
                                                                                    const graph::Stage& stage,
@@ -115,6 +110,6 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Add>::buil
   return std::make_unique<host::ElementwiseStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

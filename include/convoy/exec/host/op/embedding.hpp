@@ -19,11 +19,8 @@ struct Kernel<Host<f32>, graph::Embedding> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 class EmbeddingStage final : public ValueStage {
  public:
@@ -58,15 +55,13 @@ class EmbeddingStage final : public ValueStage {
   Contribution d_weight_;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Embedding>::build(
     host::Program& program, const graph::Stage& stage, int index) {
   return std::make_unique<host::EmbeddingStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -17,11 +17,8 @@ struct Kernel<Host<f32>, graph::Flatten> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 /// A flatten of blocked memory to plain rows. A flatten of plain memory is a view without a stage.
 class FlattenStage final : public Stage {
@@ -55,9 +52,7 @@ class FlattenStage final : public Stage {
   Contribution contribution_;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Flatten>::build(
     host::Program& program, const graph::Stage& stage, int index) {
@@ -68,6 +63,6 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Flatten>::
   return nullptr;
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -18,11 +18,8 @@ struct Kernel<Host<f32>, graph::Gather> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 class GatherStage final : public UnaryStage {
  public:
@@ -46,15 +43,13 @@ class GatherStage final : public UnaryStage {
   GatherTask task_;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Gather>::build(
     host::Program& program, const graph::Stage& stage, int index) {
   return std::make_unique<host::GatherStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -20,11 +20,8 @@ struct Kernel<Host<f32>, graph::LayerNorm> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 /// Shared parts of layer norm stages with a task of type `Task`: the value and the parameters.
 template <class Task>
@@ -158,9 +155,7 @@ class ResidualNormStage final : public NormOfVectors<ResidualNormTask> {
   Contribution d_addend_, d_branch_;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::LayerNorm>::build(
     host::Program& program, const graph::Stage& stage, int index) {
@@ -168,6 +163,6 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::LayerNorm>
   return std::make_unique<host::LayerNormStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -24,11 +24,8 @@ struct Kernel<Host<f32>, graph::Linear> {
   static constexpr host::Make make{build, host::mask_of<graph::Relu, graph::Gelu, graph::CrossEntropy>};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 /// Copies a weight [rows, columns] to the layout of a product; by convoy's own kernel if that writes the
 /// layout.
@@ -227,9 +224,7 @@ class LinearStage final : public Stage {
   Contribution contribution_, d_weight_, d_bias_;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Linear>::build(
     host::Program& program, const graph::Stage& stage, int index) {
@@ -238,6 +233,6 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Linear>::b
   return std::make_unique<host::LinearStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

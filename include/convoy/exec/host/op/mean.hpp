@@ -18,11 +18,8 @@ struct Kernel<Host<f32>, graph::Mean> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 class MeanStage final : public UnaryStage {
  public:
@@ -46,9 +43,7 @@ class MeanStage final : public UnaryStage {
   MeanTask task_;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Mean>::build(host::Program& program,
                                                                                    const graph::Stage& stage,
@@ -56,6 +51,6 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Mean>::bui
   return std::make_unique<host::MeanStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -18,11 +18,8 @@ struct Kernel<Host<f32>, graph::Multiply> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 class MultiplyStage final : public ValueStage {
  public:
@@ -67,15 +64,13 @@ class MultiplyStage final : public ValueStage {
   Contribution contribution_[2];
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Multiply>::build(
     host::Program& program, const graph::Stage& stage, int index) {
   return std::make_unique<host::MultiplyStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -26,11 +26,8 @@ struct Kernel<Host<f32>, graph::AvgPool> {
   static constexpr host::Make make{build, 0, nullptr, narrow};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 class PoolStage final : public Stage {
  public:
@@ -88,9 +85,7 @@ class PoolStage final : public Stage {
   Pixels y_, dy_;
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::MaxPool>::build(
     host::Program& program, const graph::Stage& stage, int index) {
@@ -106,6 +101,6 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::AvgPool>::
       &host::pool<host::AveragePoolLoop>, &host::pool<host::AveragePoolBackwardLoop>);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

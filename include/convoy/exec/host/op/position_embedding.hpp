@@ -20,11 +20,8 @@ struct Kernel<Host<f32>, graph::PositionEmbedding> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 class PositionEmbeddingStage final : public UnaryStage {
  public:
@@ -67,15 +64,13 @@ class PositionEmbeddingStage final : public UnaryStage {
   std::int64_t unread_ = 0;  // elements of the table past the sequence's last position
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::PositionEmbedding>::build(
     host::Program& program, const graph::Stage& stage, int index) {
   return std::make_unique<host::PositionEmbeddingStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec

@@ -20,11 +20,8 @@ struct Kernel<Host<f32>, graph::Select> {
   static constexpr host::Make make{build, 0};
 };
 
-}  // namespace convoy::exec
-
 #if CONVOY_DEFINITIONS
-
-namespace convoy::exec::host {
+namespace host {
 
 class SelectStage final : public UnaryStage {
  public:
@@ -52,15 +49,13 @@ class SelectStage final : public UnaryStage {
   std::int64_t row_, features_, at_;  // elements of a row, of a position, and before the selected position
 };
 
-}  // namespace convoy::exec::host
-
-namespace convoy::exec {
+}  // namespace host
 
 CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Select>::build(
     host::Program& program, const graph::Stage& stage, int index) {
   return std::make_unique<host::SelectStage>(program, stage, index);
 }
 
-}  // namespace convoy::exec
-
 #endif
+
+}  // namespace convoy::exec
