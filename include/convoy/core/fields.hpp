@@ -22,6 +22,7 @@
 
 #include <convoy/core/call.hpp>
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/error.hpp>
 
 #if CONVOY_DEFINITIONS
 #include <charconv>
@@ -32,6 +33,9 @@ namespace convoy::fields {
 /// Marks a field whose value may differ between ranks.
 struct Local {};
 inline constexpr Local local{};
+
+template <class T>
+[[gnu::cold]] std::string text_of(const T& value);
 
 namespace detail {
 
@@ -109,6 +113,29 @@ struct Visitor {
   }
 };
 
+// Values of every type are converted by one of these. They are marked cold because they run once per
+// training, and code optimized for size compiles faster.
+[[gnu::cold]] std::string text(bool value);
+[[gnu::cold]] std::string text(std::int64_t value);
+[[gnu::cold]] std::string text(std::uint64_t value);
+[[gnu::cold]] std::string text(float value);
+[[gnu::cold]] std::string text(double value);
+[[gnu::cold]] std::string text(long double value);
+
+// Lists the fields of a type as "name=value".
+struct Assignments {
+  std::string& list;
+  template <class T>
+  void operator()(std::string_view name, const T& member) const {
+    append(name, text_of(member));
+  }
+  template <class T>
+  void operator()(std::string_view name, const T& member, Local) const {
+    append(name, text_of(member));
+  }
+  [[gnu::cold]] void append(std::string_view name, const std::string& value) const;
+};
+
 }  // namespace detail
 
 /// A type that lists its fields.
@@ -131,37 +158,6 @@ constexpr void for_each(T& options, Visit&& visit) {
   static_assert(complete<Plain>, "convoy: the list of fields of this options type leaves a member out");
   Plain::fields(options, detail::Visitor<std::remove_reference_t<Visit>>{visit});
 }
-
-template <class T>
-[[gnu::cold]] std::string text_of(const T& value);
-
-namespace detail {
-
-// Values of every type are converted by one of these. They are marked cold because they run once per
-// training, and code optimized for size compiles faster.
-[[gnu::cold]] std::string text(bool value);
-[[gnu::cold]] std::string text(std::int64_t value);
-[[gnu::cold]] std::string text(std::uint64_t value);
-[[gnu::cold]] std::string text(float value);
-[[gnu::cold]] std::string text(double value);
-[[gnu::cold]] std::string text(long double value);
-// Appends `item`, preceded by ", " unless the text is only the opening bracket.
-[[gnu::cold]] void append_item(std::string& list, std::string_view item);
-
-struct Braces {
-  std::string& text;
-  template <class T>
-  void operator()(std::string_view name, const T& member) const {
-    append(name, text_of(member));
-  }
-  template <class T>
-  void operator()(std::string_view name, const T& member, Local) const {
-    append(name, text_of(member));
-  }
-  [[gnu::cold]] void append(std::string_view name, const std::string& value) const;
-};
-
-}  // namespace detail
 
 /// A value as text that distinguishes it from every other value of its type: numbers with as many digits as
 /// necessary, enumerators by `name_of` if it exists, pointers only as "none" or "given".
@@ -193,15 +189,13 @@ std::string text_of(const T& value) {
     return text_of(value.count());  // a duration in its own unit
   } else if constexpr (Listed<T>) {
     static_assert(complete<T>, "convoy: the list of fields of this options type leaves a member out");
-    std::string text = "{";
-    T::fields(value, detail::Braces{text});
-    text += '}';
-    return text;
+    std::string list;
+    T::fields(value, detail::Assignments{list});
+    return concat('{', list, '}');
   } else {
-    std::string text = "[";
-    for (const auto& element : value) detail::append_item(text, text_of(element));
-    text += ']';
-    return text;
+    std::string list;
+    for (const auto& element : value) append_item(list, text_of(element));
+    return concat('[', list, ']');
   }
 }
 
@@ -264,13 +258,8 @@ CONVOY_FUNCTION std::string text(float value) { return digits(value); }
 CONVOY_FUNCTION std::string text(double value) { return digits(value); }
 CONVOY_FUNCTION std::string text(long double value) { return digits(value); }
 
-CONVOY_FUNCTION void append_item(std::string& list, std::string_view item) {
-  list.append(list.size() > 1 ? ", " : "").append(item);
-}
-
-CONVOY_FUNCTION void Braces::append(std::string_view name, const std::string& value) const {
-  append_item(text, name);
-  text.append("=").append(value);
+CONVOY_FUNCTION void Assignments::append(std::string_view name, const std::string& value) const {
+  append_item(list, concat(name, '=', value));
 }
 
 CONVOY_FUNCTION std::string Texts::full(std::string_view name) const {
