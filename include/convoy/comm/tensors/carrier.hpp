@@ -178,8 +178,12 @@ class CommCarrier : public Carrier {
     return false;
   }
   void finish(int, Call<void(int, float)> there) override {
-    int next = 0;
-    comm_.finish([&](Range, float scale) { there(next++, scale); });
+    // An update may cover several buckets, of which the Comm has merged the adjacent ones.
+    std::size_t next = 0;
+    comm_.finish([&](Range arrived, float scale) {
+      for (; next < ranges_.size() && ranges_[next].end <= arrived.end; ++next)
+        there(static_cast<int>(next), scale);
+    });
   }
   void largest(std::span<float> values) override { comm_.all_reduce(values, max); }
   void surrender(const CommError&) noexcept override { comm_.close(); }
