@@ -51,6 +51,23 @@ std::vector<float> train(C& comm, std::int64_t count, int steps, int polls = 20)
   return {parameters.begin(), parameters.end()};
 }
 
+// Whether an observer of `comm` is told of every bucket of a step once.
+template <convoy::comm::Comm C>
+bool seen_once_a_step(C& comm, std::int64_t count) {
+  using Event = convoy::comm::ExchangeEvent;
+  constexpr int steps = 3;
+  std::vector<Event> events;
+  comm.observe(
+      {[](void* to, const Event& e) { static_cast<std::vector<Event>*>(to)->push_back(e); }, &events});
+  train(comm, count, steps);
+  std::vector<int> seen(buckets(count).size());
+  for (const Event& e : events) {
+    if (e.end < e.begin) return false;
+    ++seen.at(static_cast<std::size_t>(e.bucket));
+  }
+  return seen == std::vector<int>(seen.size(), steps);
+}
+
 // What train must give on a ring of `size` ranks, bit for bit.
 inline std::vector<float> trained(int size, std::int64_t count, int steps) {
   std::vector<float> parameters(static_cast<std::size_t>(count));

@@ -179,6 +179,17 @@ TEST_CASE_TEMPLATE("two levels train with several buckets in flight, all ranks t
   }
 }
 
+TEST_CASE("an observer sees each bucket of a step once over two levels") {
+  for (const auto& node_of : worlds) {
+    std::atomic<int> right{0};
+    Threads::World(static_cast<int>(node_of.size())).run([&](const Threads& endpoint) {
+      Levels<comm::Ring> exchange(endpoint, comm::Nodes(node_of), small);
+      right += oracle::seen_once_a_step(exchange, 2'000);
+    });
+    CHECK(right == static_cast<int>(node_of.size()));
+  }
+}
+
 TEST_CASE_TEMPLATE(
     "ranks of all nodes learn of the culprit by its number in the world, whatever level they wait at", A,
     Levels<comm::Ring>, TreeInside) {

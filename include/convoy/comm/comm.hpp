@@ -47,7 +47,9 @@ struct Layout {
   void* space = nullptr;  ///< the Comm::Space object of the arenas; null: plain host memory
 };
 
-/// When the exchange of a bucket began and ended on this rank.
+/// When the exchange of a bucket began and ended on this rank. A step has one event for each bucket, however
+/// many transfers exchange it: from `begin` until the last of them is over. Shards on GPUs are the exception:
+/// there the event ends when the sums have arrived, before the parameters are gathered.
 struct ExchangeEvent {
   int bucket = 0;
   Clock::time_point begin, end;

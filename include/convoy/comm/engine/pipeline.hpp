@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <vector>
 
+#include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/begun_buckets.hpp>
+#include <convoy/core/clock.hpp>
 
 namespace convoy::comm {
 
@@ -25,10 +27,13 @@ class Pipeline {
   void resize(int count) {
     begun_.resize(static_cast<std::size_t>(count));
     stage_.resize(static_cast<std::size_t>(count));
+    began_.resize(static_cast<std::size_t>(count));
     order_.reserve(static_cast<std::size_t>(count));
     reset();
   }
   int size() const { return static_cast<int>(stage_.size()); }
+  /// Tells the observer of each bucket once, when its last stage is over.
+  void observe(Observer observer) { observer_ = observer; }
 
   bool begun(int bucket) const { return begun_[static_cast<std::size_t>(bucket)]; }
   /// The stage of a bucket that was begun; `stages` once the bucket is through.
@@ -38,7 +43,9 @@ class Pipeline {
   /// Begins a bucket. Throws Error if there is no such bucket, or if it was already begun in this step.
   template <class Policy>
   void start(Policy& policy, int bucket) {
-    stage_[begun_.begin(bucket)] = 0;
+    const std::size_t b = begun_.begin(bucket);
+    stage_[b] = 0;
+    if (observer_.call != nullptr) began_[b] = Clock::now();
     order_.push_back(bucket);
     policy.enter(0, bucket);
     move(policy);
@@ -52,6 +59,8 @@ class Pipeline {
       for (std::size_t& head = head_[static_cast<std::size_t>(s)]; head < order_.size(); ++head) {
         const int bucket = order_[head];
         if (stage_of(bucket) != s || !policy.passed(s, bucket)) break;
+        if (s + 1 == stages && observer_.call != nullptr)
+          observer_.call(observer_.context, {bucket, began_[static_cast<std::size_t>(bucket)], Clock::now()});
         policy.enter(s + 1, bucket);
         stage_[static_cast<std::size_t>(bucket)] = s + 1;
         moved = true;
@@ -69,6 +78,8 @@ class Pipeline {
  private:
   BegunBuckets begun_;
   std::vector<int> stage_, order_;
+  std::vector<Clock::time_point> began_;
+  Observer observer_;
   std::array<std::size_t, stages> head_{};
 };
 

@@ -55,7 +55,7 @@ class Polled final : public std::pmr::memory_resource {
   }
 
   const C& facts() const { return comm_; }
-  void reserve(std::size_t buckets) { events_.reserve(2 * buckets); }
+  void reserve(std::size_t buckets) { events_.reserve(buckets); }
 
   void begin(int bucket, Ready ready) {
     {

@@ -72,6 +72,7 @@ class AnyCompressed : public AnyCollectives {
                 const Codec& codec)
       : Base(where, schedules, options), codec_((codec.check(), codec)) {}
 
+  void observe(Observer observer) { pipeline_.observe(observer); }
   void open(const Fingerprint& fingerprint, const Layout& layout);
   void begin(int bucket, Ready = {}) { pipeline_.start(*this, bucket); }
   void poll() {

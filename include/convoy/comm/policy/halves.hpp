@@ -39,6 +39,7 @@ class AnyHalves : public AnyCollectives {
     return !sharded ? "reproducible" : ordered ? "sharded reproducible" : "sharded";
   }
   std::string_view policy() const { return policy_of(ordered_, sharded_); }
+  void observe(Observer observer) { pipeline_.observe(observer); }
 
   void open(const Fingerprint& fingerprint, const Layout& layout);
   void begin(int bucket, Ready = {}) {

@@ -54,10 +54,7 @@ class TwoLevel : public Collectives<Inter, World> {
 
   const Nodes& nodes() const { return *nodes_; }
   std::pmr::memory_resource* memory() { return local_->memory(); }
-  void observe(Observer observer) {
-    Base::observe(observer);
-    local_->observe(observer);
-  }
+  void observe(Observer observer) { pipeline_.observe(observer); }
   void close() noexcept {
     local_->settle();
     Base::close();
