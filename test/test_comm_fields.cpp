@@ -3,6 +3,7 @@
 // all ranks report the field and that rank.
 #include <atomic>
 #include <set>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -200,7 +201,44 @@ TEST_CASE("each agreed field of a choice by name is compared") {
   CHECK(seen == all);
 }
 
-TEST_CASE("ranks with another policy, other buckets or fields of their own are named") {
+TEST_CASE("ranks with another layout are named, whatever the policy") {
+  struct Row {
+    std::string field;
+    Layout layout;
+  };
+  std::vector<float> arena(101);
+  const std::span<float> all(arena), most(all.first(100));
+  const Range whole[] = {{0, 100}}, halves[] = {{0, 50}, {50, 100}}, kept[] = {{16, 32}};
+  const Row rows[] = {{"gradients: 101 instead of 100", {all, all, whole}},
+                      {"parameters: 101 instead of 100", {most, all, whole}},
+                      {"buckets: 2 instead of 1", {most, most, halves}},
+                      {"kept whole: 1 instead of 0",
+                       {.gradients = most, .parameters = most, .buckets = whole, .whole = kept}}};
+  for (const Entry& entry : policies) {
+    if (entry.name == "none" || !offers<Threads>(entry.name)) continue;
+    for (const Row& row : rows) {
+      std::atomic<int> told{0};
+      Threads::World(ranks).run([&](const Threads& endpoint) {
+        try {
+          // Arenas of their own, which are alike but for the row.
+          std::vector<float> mine(101);
+          const auto here = [&](std::span<float> of) { return std::span<float>(mine).first(of.size()); };
+          Layout layout = endpoint.rank() == differs ? row.layout : Layout{most, most, whole};
+          layout.gradients = here(layout.gradients);
+          layout.parameters = here(layout.parameters);
+          make(entry.name, endpoint, common).open({}, layout);
+        } catch (const ConfigError& error) {
+          told += std::string(error.what()).find(row.field) != std::string::npos;
+        }
+      });
+      CAPTURE(entry.name);
+      CAPTURE(row.field);
+      CHECK(told == ranks);
+    }
+  }
+}
+
+TEST_CASE("ranks with another policy are named") {
   for (const Entry& entry : policies) {
     if (entry.name == "tree" || entry.name == "none" || !offers<Threads>(entry.name)) continue;
     const std::string first(entry.name);

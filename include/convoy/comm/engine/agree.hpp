@@ -16,7 +16,6 @@
 #include <convoy/comm/fingerprint.hpp>
 #include <convoy/comm/schedule/broadcast.hpp>
 #include <convoy/comm/schedule/ring.hpp>
-#include <convoy/comm/schedule/shards.hpp>
 #include <convoy/comm/schedule/view.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
@@ -39,16 +38,6 @@ struct Difference {
 Difference compare(const std::vector<Fingerprint::Field>& root, const std::vector<Fingerprint::Field>& mine);
 /// Throws the error of rank `culprit`, which differs from rank `root`.
 [[noreturn, gnu::cold]] void disagree(int culprit, const Difference& difference, int root = 0);
-
-/// Throws ConfigError unless the layout's buckets are disjoint and lie in its gradients, and its `whole`
-/// ranges are non-empty, disjoint, in ascending order and each within one bucket, where they begin at
-/// multiples of schedule::shard_grain: GPUs exchange the parts of a bucket in vectors of 16 bytes.
-void check(const Layout& layout);
-/// Adds the buckets, and the ranges that stay whole.
-void add_buckets(Fingerprint& fingerprint, const Layout& layout);
-/// The caller's fields, and those of the exchange itself.
-Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Options& options,
-                      std::string_view policy);
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION void broadcast_bytes(Engine& engine, void* data, std::size_t bytes, int root, int segments) {
@@ -96,54 +85,6 @@ CONVOY_FUNCTION void disagree(int culprit, const Difference& d, int root) {
       fail<ConfigError>("rank ", culprit, " differs from rank ", root, " in ", d.mine.name, ": ",
                         d.mine.value, " instead of ", d.root.value);
   }
-}
-
-CONVOY_FUNCTION void check(const Layout& layout) {
-  const auto size = static_cast<std::int64_t>(layout.gradients.size());
-  for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
-    const Range b = layout.buckets[i];
-    if (b.begin < 0 || b.end < b.begin || b.end > size)
-      fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), outside of ", size, " gradients");
-    for (std::size_t j = 0; j < i; ++j)
-      if (const Range a = layout.buckets[j]; std::max(a.begin, b.begin) < std::min(a.end, b.end))
-        fail<ConfigError>("bucket ", i, " is [", b.begin, ", ", b.end, "), part of which is in bucket ", j);
-  }
-  std::int64_t end = 0;
-  for (const Range& w : layout.whole) {
-    const auto bucket = std::find_if(layout.buckets.begin(), layout.buckets.end(),
-                                     [&](const Range& b) { return b.begin <= w.begin && w.end <= b.end; });
-    if (w.empty() || w.begin < end || bucket == layout.buckets.end())
-      fail<ConfigError>("elements ", w.begin, " to ", w.end,
-                        " must stay whole, but do not lie in a single bucket after those before them");
-    if (const std::int64_t at = w.begin - bucket->begin; at % schedule::shard_grain != 0)
-      fail<ConfigError>("elements ", w.begin, " to ", w.end, " must stay whole, but begin at element ", at,
-                        " of their bucket, which is not a multiple of ", schedule::shard_grain);
-    end = w.end;
-  }
-}
-
-CONVOY_FUNCTION void add_buckets(Fingerprint& fingerprint, const Layout& layout) {
-  std::uint64_t hash = hash_start;
-  for (const Range& b : layout.buckets)
-    for (const std::int64_t at : {b.begin, b.end}) hash = hash_of(static_cast<std::uint64_t>(at), hash);
-  fingerprint.add("buckets", hash, concat(layout.buckets.size()));
-  if (layout.whole.empty()) return;
-  hash = hash_start;
-  for (const Range& w : layout.whole)
-    for (const std::int64_t at : {w.begin, w.end}) hash = hash_of(static_cast<std::uint64_t>(at), hash);
-  fingerprint.add("kept whole", hash, concat(layout.whole.size()));
-}
-
-CONVOY_FUNCTION Fingerprint fields_of(const Fingerprint& caller, const Layout& layout, const Options& options,
-                                      std::string_view policy) {
-  Fingerprint all = caller;
-  all.add("comm", policy);
-  all.add("comm", options);
-  all.add("element", name_of(dtype_of<float>));
-  all.add("gradients", layout.gradients.size());
-  all.add("parameters", layout.parameters.size());
-  add_buckets(all, layout);
-  return all;
 }
 #endif
 

@@ -26,6 +26,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/engine/layout.hpp>
 #include <convoy/comm/engine/purpose.hpp>
 #include <convoy/core/error.hpp>
 #endif
@@ -246,8 +247,7 @@ CONVOY_FUNCTION const detail::Program& AnyCollectives::cut(const schedule::View&
 
 CONVOY_FUNCTION void AnyCollectives::agree_on(const Fingerprint& fingerprint, const Layout& layout,
                                               std::string_view policy) {
-  detail::check(layout);
-  agree(*engine_, detail::fields_of(fingerprint, layout, engine_->options(), policy));
+  agree(*engine_, detail::fingerprint_of(fingerprint, layout, policy).add("comm", engine_->options()));
 }
 #endif
 

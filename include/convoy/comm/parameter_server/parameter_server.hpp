@@ -25,6 +25,7 @@
 #include <utility>
 
 #include <convoy/comm/engine/agree.hpp>
+#include <convoy/comm/engine/layout.hpp>
 #include <convoy/comm/parameter_server/client.hpp>
 #include <convoy/comm/parameter_server/server.hpp>
 #include <convoy/comm/transport/culprit.hpp>
@@ -376,18 +377,13 @@ CONVOY_FUNCTION void Served::open(const Fingerprint& fingerprint, const Layout& 
   if (layout.parameters.size() < layout.gradients.size())
     fail<ConfigError>("a parameter server needs a parameter for each of the ", layout.gradients.size(),
                       " gradients, not ", layout.parameters.size());
-  detail::check(layout);
+  const Fingerprint all = detail::fingerprint_of(fingerprint, layout, policy())
+                              .add("comm", service_)
+                              .add("comm", everyone_->options());
   ends_->settle();
   ends_->usable();
   const std::size_t segment =
       everyone_->options().segment_bytes * (ends_->transport.in_place() ? detail::segments_in_place : 1);
-  Fingerprint all = fingerprint;
-  all.add("comm", policy());
-  all.add("comm", service_);
-  all.add("comm", everyone_->options());
-  all.add("element", name_of(dtype_of<float>));
-  all.add("gradients", layout.gradients.size());
-  detail::add_buckets(all, layout);
   agree(*everyone_, all);
 
   const auto arena = static_cast<std::int64_t>(layout.gradients.size());

@@ -15,9 +15,9 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/defaults.hpp>
-#include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/begun_buckets.hpp>
 #include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/engine/layout.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/schedule/shards.hpp>
 #include <convoy/core/clock.hpp>
@@ -215,14 +215,7 @@ Fingerprint DeviceBuckets<C, S, sharded>::described(const Fingerprint& fingerpri
   if (sharded && layout.parameters.size() < layout.gradients.size())
     fail<ConfigError>("sharded needs a parameter for each of the ", layout.gradients.size(),
                       " gradients, not ", layout.parameters.size());
-  detail::check(layout);
-  Fingerprint all = fingerprint;
-  all.add("comm", C::policy());
-  all.add("comm", self().options());
-  all.add("gradients", layout.gradients.size());
-  all.add("parameters", layout.parameters.size());
-  detail::add_buckets(all, layout);
-  return all;
+  return detail::fingerprint_of(fingerprint, layout, C::policy()).add("comm", self().options());
 }
 
 template <class C, memory::Space S, bool sharded>

@@ -22,9 +22,9 @@
 #include <convoy/comm/bootstrap/place.cuh>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/defaults.hpp>
-#include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/begun_buckets.hpp>
 #include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/engine/layout.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/options.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
@@ -222,15 +222,10 @@ void TwoLevelsOfGpus<Inside, Across>::open(const Fingerprint& fingerprint, const
   if (layout.space == nullptr)
     fail<ConfigError>("hierarchical: the layout does not say which object of the space ", Space::name,
                       " holds the arenas");
-  detail::check(layout);
-  Fingerprint all = fingerprint;
-  all.add("comm", policy());
-  all.add("comm nodes", nodes_.count());
-  all.add("comm inside nodes", inside_.policy());
-  all.add("comm across nodes", across_->policy());
-  all.add("gradients", layout.gradients.size());
-  detail::add_buckets(all, layout);
-  agree(bootstrap_, all);
+  agree(bootstrap_, detail::fingerprint_of(fingerprint, layout, policy())
+                        .add("comm nodes", nodes_.count())
+                        .add("comm inside nodes", inside_.policy())
+                        .add("comm across nodes", across_->policy()));
 
   space_ = static_cast<Space*>(layout.space);
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
