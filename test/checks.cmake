@@ -373,7 +373,7 @@ find_program(CONVOY_VALGRIND NAMES valgrind)
 mark_as_advanced(CONVOY_VALGRIND)
 if(CONVOY_VALGRIND)
   convoy_add_program(null_exec SOURCES overhead/null_exec.cpp)
-  add_test(NAME train_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:null_exec> 20000
+  add_test(NAME train_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:null_exec> 2000
                                        "a step of Trainer with a null exec")
   set_tests_properties(train_overhead PROPERTIES TIMEOUT 300 LABELS train)
   convoy_add_program(fold_kernel SOURCES overhead/fold.cpp)
