@@ -100,7 +100,8 @@ bool same(const graph::Statistic& a, const graph::Statistic& b) {
 }
 bool same(const graph::Output& a, const graph::Output& b) { return a.name == b.name && a.node == b.node; }
 bool same(const graph::Metric& a, const graph::Metric& b) {
-  return a.name == b.name && a.input == b.input && a.inputs == b.inputs && a.call == b.call;
+  return a.name == b.name && a.input == b.input && a.inputs == b.inputs && a.call == b.call &&
+         a.identity == b.identity;
 }
 bool same(const graph::Slot& a, const graph::Slot& b) {
   return a.live == b.live && a.dead == b.dead && a.stages == b.stages && a.first == b.first &&

@@ -1,6 +1,7 @@
 // SANITIZE: none
 // What ranks must agree on: if an agreed field of a Trainer's configuration, optimizer, schedule, groups or
 // Exec differs on one rank, the error on every rank names the field and that rank.
+#include <algorithm>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "train_support.hpp"
+#include <convoy/graph/dynamic.hpp>
 #include <convoy/optim/lamb.hpp>
 #include <convoy/optim/lookahead.hpp>
 
@@ -29,6 +31,35 @@ struct Averaged {
     x = g.linear(g.flatten(x), {.features = classes});
     g.output("logits", x);
     g.loss(g.cross_entropy(x, g.label("label", classes)));
+  }
+};
+
+struct Largest {
+  static constexpr double measure(auto x) { return *std::max_element(x.begin(), x.end()); }
+};
+struct Smallest {
+  static constexpr double measure(auto x) { return *std::min_element(x.begin(), x.end()); }
+};
+
+/// What may differ between two models of the same operations.
+enum class Differs { nothing, output, name, metric };
+
+/// The first of two layers is computed together with its activation, and thus after the second one, unless
+/// its own value is an output.
+template <Differs differs>
+struct Branched {
+  static constexpr void define(auto& g) {
+    const auto x = g.flatten(g.input("image", image));
+    const auto a = g.linear(x, {.features = classes, .name = "a"});
+    const auto b = g.linear(x, {.features = classes, .name = "b"});
+    const auto y = g.add(g.relu(a), b);
+    g.output(differs == Differs::name ? "scores" : "logits", y);
+    if constexpr (differs == Differs::output) g.output("a", a);
+    if constexpr (differs == Differs::metric)
+      g.metric("extreme", Smallest{}, y);
+    else
+      g.metric("extreme", Largest{}, y);
+    g.loss(g.cross_entropy(y, g.label("label", classes)));
   }
 };
 
@@ -109,6 +140,22 @@ int check(const Config& config) {
   }
 }
 
+/// Each of two ranks' error message when `make(endpoint)` opens a Trainer.
+std::vector<std::string> said(auto make) {
+  std::vector<std::string> all(2);
+  try {
+    Threads::World(2).run([&](const Threads& endpoint) {
+      try {
+        make(endpoint);
+      } catch (const ConfigError& error) {
+        all[static_cast<std::size_t>(endpoint.rank())] = error.what();
+      }
+    });
+  } catch (const Error&) {
+  }
+  return all;
+}
+
 /// A configuration that stays valid if any one field changes, so that only the difference is refused.
 template <class Config>
 Config valid() {
@@ -151,20 +198,6 @@ TEST_CASE("fields of groups are compared") {
 }
 
 TEST_CASE("a model and an optimizer that differ are named") {
-  const auto said = [](auto make) {
-    std::vector<std::string> all(2);
-    try {
-      Threads::World(2).run([&](const Threads& endpoint) {
-        try {
-          make(endpoint);
-        } catch (const ConfigError& error) {
-          all[static_cast<std::size_t>(endpoint.rank())] = error.what();
-        }
-      });
-    } catch (const Error&) {
-    }
-    return all;
-  };
   using A = Trainer<Plain, optim::Adam, comm::Ring<Threads>, Reference<float>>;
   using B = Trainer<Normed, optim::Adam, comm::Ring<Threads>, Reference<float>>;
   using C = Trainer<Plain, optim::Sgd, comm::Ring<Threads>, Reference<float>>;
@@ -185,4 +218,35 @@ TEST_CASE("a model and an optimizer that differ are named") {
          e.rank() == 0 ? static_cast<void>(A({}, e)) : static_cast<void>(C({}, e));
        }))
     CHECK(sentence.starts_with("rank 1 differs from rank 0 in optimizer: sgd instead of adam"));
+}
+
+TEST_CASE("models that differ only in an output, its name or what a metric measures are told apart") {
+  using Same = Trainer<Branched<Differs::nothing>, optim::Sgd, comm::Ring<Threads>, Reference<float>>;
+  const auto beside = []<class Model>(Model) {
+    using Other = Trainer<Model, optim::Sgd, comm::Ring<Threads>, Reference<float>>;
+    return said([](const Threads& e) {
+      e.rank() == 0 ? static_cast<void>(Same({}, e)) : static_cast<void>(Other({}, e));
+    });
+  };
+  // The gradients of the two layers would be summed crosswise.
+  CHECK(plan_of<Branched<Differs::nothing>>.exchange_order[0] !=
+        plan_of<Branched<Differs::output>>.exchange_order[0]);
+  for (const std::string& sentence : beside(Branched<Differs::nothing>{})) CHECK(sentence == "");
+  for (const auto& both : {beside(Branched<Differs::output>{}), beside(Branched<Differs::name>{}),
+                           beside(Branched<Differs::metric>{})})
+    for (const std::string& sentence : both)
+      CHECK(sentence.starts_with("rank 1 differs from rank 0 in model: both say 650 parameters"));
+}
+
+TEST_CASE("ranks of which only some keep dead taps are refused, even if their arenas are equally large") {
+  const auto define = [](auto& g) {
+    auto x = g.max_pool(g.input("image", image), {.kernel = 8});
+    x = g.conv2d(x, {.channels = 1, .kernel = 3});
+    g.loss(g.cross_entropy(g.linear(g.flatten(x), {.features = classes}), g.label("label", classes)));
+  };
+  const DynamicPlan lean(define), kept(lean, {.keep_dead_taps = true});
+  CHECK(lean.plan().sizes.exchanged == kept.plan().sizes.exchanged);
+  using T = train::PlanTrainer<optim::Sgd, comm::Ring<Threads>, Reference<float>>;
+  for (const std::string& sentence : said([&](const Threads& e) { T(e.rank() == 0 ? lean : kept, {}, e); }))
+    CHECK(sentence == "rank 1 differs from rank 0 in dead taps: 0 instead of 8");
 }

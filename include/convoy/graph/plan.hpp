@@ -95,7 +95,8 @@ struct Plan {
 namespace graph {
 
 /// Hash of everything that ranks must agree on: operations, shapes, element types, attributes, names, wiring,
-/// custom types.
+/// outputs, metrics, custom types. Outputs and metrics must agree because they decide which nodes are
+/// computed together, and so the order of the arenas.
 constexpr std::uint64_t fingerprint(const Graph& g) {
   std::uint64_t hash = hash_start;
   auto mix = [&](auto value) { hash = hash_of(static_cast<std::uint64_t>(value), hash); };
@@ -120,7 +121,19 @@ constexpr std::uint64_t fingerprint(const Graph& g) {
     mix_shape(g.parameters[p].shape);
     mix(g.parameters[p].group);
   }
+  mix(g.count.losses);
   for (int i = 0; i < g.count.losses; ++i) mix(g.losses[i]);
+  mix(g.count.outputs);
+  for (int i = 0; i < g.count.outputs; ++i) {
+    hash = hash_of(g.outputs[i].name.view(), hash);
+    mix(g.outputs[i].node);
+  }
+  for (int i = 0; i < g.count.metrics; ++i) {
+    const Metric& metric = g.metrics[i];
+    hash = hash_of(metric.name.view(), hash);
+    mix(metric.identity);
+    for (int k = 0; k < metric.inputs; ++k) mix(g.edges[metric.input + k]);
+  }
   return hash;
 }
 

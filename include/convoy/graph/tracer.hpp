@@ -163,10 +163,11 @@ class Tracer {
   }
   constexpr void expect_real(std::string_view, Label) {}
 
-  constexpr void add_metric(std::string_view name, MetricCall measure, const int* inputs, int count) {
+  constexpr void add_metric(std::string_view name, MetricCall measure, std::uint64_t identity,
+                            const int* inputs, int count) {
     last_ = Name(name);
     check_name({});
-    Metric metric{last_, counts_.edges, count, measure};
+    Metric metric{last_, counts_.edges, count, measure, identity};
     for (int i = 0; i < count; ++i) push(tables_.edges, &Counts::edges, inputs[i]);
     push(tables_.metrics, &Counts::metrics, metric);
   }

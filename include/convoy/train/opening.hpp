@@ -180,6 +180,7 @@ template <class Rule, class Comm, class Exec>
 [[gnu::cold]] comm::Fingerprint Replica<Rule, Comm, Exec>::fingerprint() const {
   comm::Fingerprint f;
   f.add("model", plan_.fingerprint, sizes_of(plan_));
+  f.add("dead taps", plan_.dead_parameters());
   f.add("world", comm_.size());
   f.add("precision", exec_->precision());
   f.add("layout", exec_->layout_fingerprint());

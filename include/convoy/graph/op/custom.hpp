@@ -65,7 +65,8 @@ struct Custom {
       } else {
         (self().expect_real(called, x), ...);
         const int nodes[] = {x.node...};
-        self().add_metric(called, metric_call<Measure, arguments>, nodes, static_cast<int>(sizeof...(x)));
+        self().add_metric(called, metric_call<Measure, arguments>, identity_of<Measure>(), nodes,
+                          static_cast<int>(sizeof...(x)));
       }
     }
 
