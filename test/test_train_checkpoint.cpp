@@ -433,8 +433,7 @@ TEST_CASE("neither servers beside workers nor workers wait for a rank that refus
     }
     return std::string();
   };
-  CHECK(refusal(false, [](auto&) {}) ==
-        "fit: some ranks have a FitOptions::keeper and others do not; give one to all ranks or to none");
+  CHECK(refusal(false, [](auto&) {}) == "rank 2 differs from rank 0 in fit.keeper: none instead of given");
   CHECK(refusal(true,
                 [](auto& trainer) {
                   train::Snapshot snapshot;

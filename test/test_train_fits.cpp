@@ -188,25 +188,78 @@ TEST_CASE("a fit in which no loss is finite ends, even if such steps are skipped
                        "the loss of every step of epoch 0 is not finite, so training stops", ExecError);
 }
 
-TEST_CASE("ranks whose fits would differ say so before the first step") {
+TEST_CASE("ranks whose fits would differ say so before the first step, and in what") {
   std::array<std::string, 2> said;
-  for (const bool steps : {false, true}) {
-    CHECK_THROWS_AS(Threads::World(2).run([&](const Threads& endpoint) {
-      ThreadTrainer<Plain> trainer({.batch = batch}, endpoint);
-      train::FitOptions options = epochs(steps ? 1 : 1 + endpoint.rank());
-      if (steps) options.steps = 1 + endpoint.rank();
+  const auto differ = [&](std::string_view field, auto&& change) {
+    CAPTURE(field);
+    said = {};
+    Threads::World(2).run([&](const Threads& endpoint) {
+      ThreadTrainer<Plain> trainer({.batch = batch}, endpoint, comm::Options{.deadline = Seconds(20)});
+      train::FitOptions options = epochs(1);
+      options.validate = data::DatasetRef(&testing);
+      if (endpoint.rank() == 1) change(options);
       try {
         trainer.fit(training, options);
       } catch (const ConfigError& error) {
         said[static_cast<std::size_t>(endpoint.rank())] = error.what();
-        throw;
       }
-    }),
-                    ConfigError);
-    for (const std::string& sentence : said)
-      CHECK(sentence ==
-            "fit: the ranks' FitOptions differ in epochs, steps or early_stop; give all ranks the same");
-  }
+      options = epochs(1);
+      if (trainer.fit(training, options).steps != 3) fail("the next fit made other steps");
+    });
+    CHECK(said[0] == said[1]);
+    return said[0];
+  };
+  using Options = train::FitOptions;
+  CHECK(differ("epochs", [](Options& o) { o.epochs = 2; }) ==
+        "rank 1 differs from rank 0 in fit.epochs: 2 instead of 1");
+  CHECK(differ("steps", [](Options& o) { o.steps = 7; }) ==
+        "rank 1 differs from rank 0 in fit.steps: 7 instead of 0");
+  CHECK(differ("patience", [](Options& o) { o.early_stop.patience = 2; }) ==
+        "rank 1 differs from rank 0 in fit.early_stop.patience: 2 instead of 0");
+  CHECK(differ("min_delta", [](Options& o) { o.early_stop.min_delta = 0.5; }) ==
+        "rank 1 differs from rank 0 in fit.early_stop.min_delta: 0.5 instead of 0");
+  CHECK(differ("target_accuracy", [](Options& o) { o.early_stop.target_accuracy = 0.5; }) ==
+        "rank 1 differs from rank 0 in fit.early_stop.target_accuracy: 0.5 instead of none");
+}
+
+TEST_CASE("a fit that one rank refuses is refused by all, and the next one trains") {
+  std::array<std::string, 3> said;
+  Threads::World(3).run([&](const Threads& endpoint) {
+    ThreadTrainer<Plain> trainer({.batch = batch}, endpoint, comm::Options{.deadline = Seconds(20)});
+    train::FitOptions options = epochs(1);
+    if (endpoint.rank() == 1) options.readers = 0;
+    try {
+      trainer.fit(training, options);
+    } catch (const ConfigError& error) {
+      said[static_cast<std::size_t>(endpoint.rank())] = error.what();
+    }
+    if (trainer.fit(training, epochs(1)).steps != 2) fail("the next fit made other steps");
+  });
+  CHECK(said[1] == "data: a loader needs at least 1 reader thread, not 0");
+  for (const int r : {0, 2})
+    CHECK(said[static_cast<std::size_t>(r)] == "fit is refused by rank 1: " + said[1]);
+}
+
+TEST_CASE("servers beside the workers learn that the workers refuse a fit, and serve the next one") {
+  std::array<std::string, 3> said;
+  Threads::World(3).run([&](const Threads& endpoint) {
+    using Beside = comm::ParameterServer<Threads, comm::Sync, 1, comm::Placement::beside>;
+    Trainer<Plain, optim::Sgd, Beside, exec::Reference<f32>> trainer({.batch = batch}, endpoint,
+                                                                     comm::Options{.deadline = Seconds(20)});
+    const auto before = all_parameters(trainer);
+    try {
+      trainer.fit(Unlabeled{}, epochs(1));
+    } catch (const ConfigError& error) {
+      said[static_cast<std::size_t>(endpoint.rank())] = error.what();
+    }
+    const auto report = trainer.fit(training, epochs(1));
+    if (endpoint.rank() == 2) return;
+    if (report.steps != 3) fail("the next fit made other steps");
+    if (all_parameters(trainer) == before) fail("the next fit did not train");
+  });
+  const std::string lacks =
+      "the model's input 'label' has no field of that name in the data set, which has 'image'";
+  CHECK(said == std::array{lacks, lacks, "fit is refused by rank 1: " + lacks});
 }
 
 TEST_CASE("a prediction needs no labels") {

@@ -160,7 +160,8 @@ constexpr void for_each(T& options, Visit&& visit) {
 }
 
 /// A value as text that distinguishes it from every other value of its type: numbers with as many digits as
-/// necessary, enumerators by `name_of` if it exists, pointers only as "none" or "given".
+/// necessary, enumerators by `name_of` if it exists, pointers, functions and the like only as "none" or
+/// "given".
 template <class T>
 std::string text_of(const T& value) {
   if constexpr (std::is_enum_v<T>) {
@@ -192,6 +193,8 @@ std::string text_of(const T& value) {
     std::string list;
     T::fields(value, detail::Assignments{list});
     return concat('{', list, '}');
+  } else if constexpr (requires { static_cast<bool>(value); }) {
+    return static_cast<bool>(value) ? "given" : "none";
   } else {
     std::string list;
     for (const auto& element : value) append_item(list, text_of(element));

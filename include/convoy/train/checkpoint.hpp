@@ -179,11 +179,9 @@ class Checkpoints final : public Keeper {
   /// Throws ConfigError for invalid options, or if ranks differ in `every` or `resume`.
   Checkpoints(Trainer& trainer, CheckpointOptions options)
       : trainer_(trainer), folder_(std::move(options), trainer.rank(), trainer.world()) {
-    const auto every = static_cast<std::uint64_t>(folder_.options().every);
-    if (!all_equal(trainer.comm(), {every, folder_.options().resume}))
-      fail<ConfigError>(
-          "checkpoint: the options every (steps between checkpoints) and resume must be the same on all "
-          "ranks, but ranks differ in one of them");
+    expect_same(trainer.comm(), comm::Fingerprint()
+                                    .add("checkpoint.every", folder_.options().every)
+                                    .add("checkpoint.resume", folder_.options().resume));
   }
 
   FitPosition resume() override {

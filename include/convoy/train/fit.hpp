@@ -8,6 +8,7 @@
 
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/fields.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/shard.hpp>
 #include <convoy/graph/plan.hpp>
@@ -24,7 +25,7 @@
 namespace convoy::train {
 
 /// The options of `fit`. All ranks must pass the same `epochs`, `steps` and `early_stop`, data sets of the
-/// same sizes, and a keeper or none; ranks compare these. Callbacks, `log` and `readers` may differ.
+/// same sizes, and a keeper or none; ranks compare these. The other options may differ.
 struct FitOptions {
   int epochs = 1;                  ///< of the whole fit; those before a resume count. Another fit of the same
                                    ///< trainer goes on with other random orders and draws
@@ -43,6 +44,20 @@ struct FitOptions {
                           ///< stored_images(), such as data::Cropped. Reports come several at a time
                           ///< (CudaOptions::steps_at_once)
   Keeper* keeper = nullptr;  ///< keeps the state of the fit and resumes from it, such as train::Checkpoints
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("epochs", self.epochs);
+    field("steps", self.steps);
+    field("validate", self.validate, fields::local);  // servers need not have it; workers compare its rows
+    field("early_stop", self.early_stop);
+    field("on_step", self.on_step, fields::local);
+    field("on_epoch", self.on_epoch, fields::local);
+    field("log", self.log, fields::local);
+    field("log_every", self.log_every, fields::local);
+    field("readers", self.readers, fields::local);
+    field("resident", self.resident, fields::local);
+    field("keeper", self.keeper);  // whether there is one
+  }
 
   /// Throws ConfigError for options that are invalid for the plan's model.
   void check(const Plan& plan) const;

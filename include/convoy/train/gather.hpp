@@ -1,19 +1,25 @@
 // Gather: gives all ranks, including servers, values that only some ranks have, and checks that ranks agree.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <initializer_list>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/engine/agree.hpp>
 #include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/error.hpp>
+#include <convoy/comm/fingerprint.hpp>
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/error.hpp>
 
@@ -42,8 +48,8 @@ T broadcast_with_servers(Comm& comm, const T& value) {
   return std::bit_cast<T>(bits);
 }
 
-/// The number, at least 0, that some ranks pass (all the same); the others pass -1. All ranks must call it
-/// together.
+/// The number, at least 0, that some ranks pass; the others pass -1. If ranks pass several, the largest. All
+/// ranks must call it together.
 template <class Comm>
 std::int64_t common_number(Comm& comm, std::int64_t number) {
   auto most = static_cast<double>(number);
@@ -67,6 +73,53 @@ bool all_equal(Comm& comm, std::initializer_list<std::uint64_t> numbers) {
   for (std::size_t i = 0; i < most.size(); i += 2)
     if (most[i] != -most[i + 1]) return false;
   return true;
+}
+
+/// Throws ConfigError on every rank, with the same sentence, which names the rank and the field, unless all
+/// ranks, including servers, pass the same fields. All ranks must call it together.
+template <class Comm>
+[[gnu::cold]] void expect_same(Comm& comm, const comm::Fingerprint& fingerprint) {
+  using Field = comm::Fingerprint::Field;
+  const std::vector<Field>& mine = fingerprint.fields();
+  const std::int64_t count = common_number(comm, static_cast<std::int64_t>(mine.size()));
+  const auto fields_of = [&](int rank) {
+    std::vector<Field> fields(static_cast<std::size_t>(count));
+    if (comm.rank() == rank) std::copy(mine.begin(), mine.end(), fields.begin());
+    merge_disjoint(comm, fields);
+    return fields;
+  };
+  const std::vector<Field> first = fields_of(0);
+  const bool same = comm::detail::compare(first, mine).kind == comm::detail::Difference::none;
+  const auto culprit = static_cast<int>(common_number(comm, same ? -1 : comm.rank()));
+  if (culprit >= 0) comm::detail::disagree(culprit, comm::detail::compare(first, fields_of(culprit)));
+}
+
+/// Calls `work` on every rank. If it throws on a rank, every rank throws: that rank its own error, the others
+/// a ConfigError that names the rank and has the error's text. All ranks, including servers, must call it
+/// together.
+template <class Comm, class Work>
+[[gnu::cold]] void all_or_none(Comm& comm, std::string_view what, Work&& work) {
+  std::exception_ptr error;
+  std::string text;
+  try {
+    work();
+  } catch (const CommError&) {
+    throw;  // the other ranks cannot be told, and learn of it from the exchange
+  } catch (const std::exception& refusal) {
+    error = std::current_exception();
+    text = refusal.what();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const auto culprit = static_cast<int>(common_number(comm, error ? comm.rank() : -1));
+  if (culprit < 0) return;
+  const bool mine = comm.rank() == culprit;
+  const std::int64_t length = common_number(comm, mine ? static_cast<std::int64_t>(text.size()) : -1);
+  std::vector<i32> letters(static_cast<std::size_t>(length));
+  if (mine) std::copy(text.begin(), text.end(), letters.begin());
+  merge_disjoint(comm, letters);
+  if (error) std::rethrow_exception(error);
+  fail<ConfigError>(what, " is refused by rank ", culprit, ": ", std::string(letters.begin(), letters.end()));
 }
 
 /// Throws ConfigError on every worker if a worker's data set has another size than rank 0's, because their

@@ -185,39 +185,38 @@ StepReport Loop<Replica>::report_of_step(const Stopwatch& watch) {
 
 template <class Replica>
 FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& options) {
-  options.check(plan_);
-  const bool keeps = options.keeper != nullptr;
-  if (!all_equal(replica_.comm(), {keeps}))
-    fail<ConfigError>(
-        "fit: some ranks have a FitOptions::keeper and others do not; give one to all ranks or to none");
-  const EarlyStop& rule = options.early_stop;
-  if (!all_equal(replica_.comm(),
-                 {static_cast<std::uint64_t>(options.epochs), static_cast<std::uint64_t>(options.steps),
-                  static_cast<std::uint64_t>(rule.patience), std::bit_cast<std::uint64_t>(rule.min_delta),
-                  std::bit_cast<std::uint64_t>(rule.target_accuracy.value_or(-1))}))
-    fail<ConfigError>(
-        "fit: the ranks' FitOptions differ in epochs, steps or early_stop; give all ranks the same");
+  expect_same(replica_.comm(), comm::Fingerprint().add("fit", options));
+  const bool serves_only = replica_.comm().role() == comm::Role::server;
+  const bool by_value = exec::counts_by_value(plan_);
+  std::optional<data::BatchPlan> plan_of_batches;
+  std::unique_ptr<Feed> feed, validation;
+  // A refused fit leaves no rank behind, least of all a server, so that another one can be made.
+  all_or_none(replica_.comm(), "fit", [&] {
+    if (!serves_only) {  // first, because workers exchange these
+      expect_same_rows(replica_.comm(), set.size(), "training set");
+      expect_same_rows(replica_.comm(), options.validate ? options.validate.size() : 0, "validation set");
+    }
+    options.check(plan_);
+    if (serves_only) return;
+    plan_of_batches.emplace(set.size(), replica_.config().batch, shard_to_train_on());
+    expect_rows_everywhere(*plan_of_batches);
+    feed = make_feed(set, options, *plan_of_batches, by_value);
+    validation = evaluator_.feed_for(options);
+  });
+  begun_ = false;
+  replica_.abandon();
   FitPosition at;
-  if (keeps) {
+  if (options.keeper != nullptr) {
     at = options.keeper->resume();
     go_on_with_schedule(set, at);
   }
-  if (replica_.comm().role() == comm::Role::server) {
+  if (serves_only) {
     serve(options);
     return {};
   }
-  begun_ = false;
-  replica_.abandon();
-  expect_same_rows(replica_.comm(), set.size(), "training set");
-  expect_same_rows(replica_.comm(), options.validate ? options.validate.size() : 0, "validation set");
-  const data::BatchPlan batches(set.size(), replica_.config().batch, shard_to_train_on());
-  expect_rows_everywhere(batches);
-  // The counts of the next step are known before it begins if its batches are.
-  const bool by_value = exec::counts_by_value(plan_);
-  const auto feed = make_feed(set, options, batches, by_value);
-  const auto validation = evaluator_.feed_for(options);
+  const data::BatchPlan& batches = *plan_of_batches;
   const memory::AllDone done(replica_.space());
-  replica_.serve();  // after all that may refuse the fit, so that another one can be made
+  replica_.serve();
   const int accumulate = replica_.config().accumulate;
   FitRun run{.options = options,
              .feed = *feed,

@@ -119,7 +119,9 @@ class PlanTrainer {
   ///
   /// Throws ConfigError for options or a set that do not fit, DataError from the set, ExecError for a label
   /// out of range or a loss that is not finite, CommError if the exchange fails, and CheckpointError from the
-  /// keeper. What callbacks throw passes through.
+  /// keeper. What callbacks throw passes through. A fit that a rank refuses before its first step is refused
+  /// by all, servers included: the other ranks throw a ConfigError that names the rank and repeats its
+  /// reason.
   template <class D>
   FitReport fit(const D& set, const FitOptions& options = {}) {
     return loop_.fit(reference(set), options);

@@ -119,6 +119,12 @@ struct EarlyStop {
   int patience = 0;      ///< epochs; 0: never
   double min_delta = 0;  ///< the least decrease of the loss that counts; needs a patience above 0
   std::optional<double> target_accuracy = {};  ///< from 0 to 1
+
+  static constexpr void fields(auto& self, auto&& field) {
+    field("patience", self.patience);
+    field("min_delta", self.min_delta);
+    field("target_accuracy", self.target_accuracy);
+  }
 };
 
 /// Applies an EarlyStop over the epochs.
