@@ -38,7 +38,8 @@ void merge_disjoint(Comm& comm, std::vector<T>& values) {
   std::memcpy(values.data(), bits.data(), bytes);
 }
 
-/// The value that rank 0 passes. All ranks, including servers, must call it together.
+/// The value that rank 0 passes. All ranks, including servers, must call it together. T has no padding, whose
+/// bits would be indeterminate; the compiler cannot tell for a T with floating-point members.
 template <class Comm, class T>
 T broadcast_with_servers(Comm& comm, const T& value) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(i32) == 0);

@@ -381,16 +381,16 @@ bool Loop<Replica>::dismiss_servers(bool goes_on, FitPosition& at) {
   replica_.dismiss();
   if (!replica_.comm().has_servers()) return goes_on;
   struct State {
-    bool goes_on;
-    std::int64_t steps_done, epochs_begun;
+    std::int64_t goes_on, steps_done, epochs_begun;
     FitPosition at;
   };
+  static_assert(sizeof(State) == 13 * sizeof(double));  // no padding
   const auto state = broadcast_with_servers(
-      replica_.comm(), State{goes_on, replica_.steps_done(), replica_.epochs_begun(), at});
+      replica_.comm(), State{goes_on ? 1 : 0, replica_.steps_done(), replica_.epochs_begun(), at});
   replica_.set_steps_done(state.steps_done);
   replica_.set_epochs_begun(state.epochs_begun);
   at = state.at;
-  return state.goes_on;
+  return state.goes_on != 0;
 }
 
 template <class Replica>
