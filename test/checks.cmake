@@ -368,7 +368,7 @@ if(Python3_FOUND AND convoy_mpi_FOUND AND TARGET bert_pretrain)
   set_tests_properties(programs.hosts PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77 RUN_SERIAL TRUE LABELS programs)
 endif()
 
-# The cost of Trainer itself and of the kernel of direct exchanges, in instructions.
+# The cost of Trainer itself, of the kernel of direct exchanges and of an update, in instructions.
 find_program(CONVOY_VALGRIND NAMES valgrind)
 mark_as_advanced(CONVOY_VALGRIND)
 if(CONVOY_VALGRIND)
@@ -380,6 +380,10 @@ if(CONVOY_VALGRIND)
   add_test(NAME comm_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:fold_kernel> 5000
                                       "a direct all-reduce's part of 16 KiB")
   set_tests_properties(comm_overhead PROPERTIES TIMEOUT 300 LABELS comm)
+  convoy_add_program(averaged_update SOURCES overhead/update.cpp)
+  add_test(NAME optim_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:averaged_update>
+                                       30000 "an update of 4096 parameters and their averages")
+  set_tests_properties(optim_overhead PROPERTIES TIMEOUT 300 LABELS optim)
 endif()
 
 # The format is that of clang-format 14; other versions differ in details.

@@ -47,9 +47,11 @@ struct ApplyLoop {
     gradient = gradient * scale;
     if constexpr (R::slots > 0) {
       V slots[R::slots]{};
+      CONVOY_UNROLL
       for (int s = 0; s < R::slots; ++s) simd::load(slots[s], state[static_cast<std::size_t>(s)] + i);
       R::update(parameter, gradient, slots, k);
       simd::store(p + i, parameter);
+      CONVOY_UNROLL
       for (int s = 0; s < R::slots; ++s) simd::store(state[static_cast<std::size_t>(s)] + i, slots[s]);
     } else {
       R::update(parameter, gradient, k);
@@ -89,6 +91,7 @@ struct DirectionSquaresLoop {
     gradient = gradient * scale;
     if constexpr (R::slots > 0) {
       V slots[R::slots]{};
+      CONVOY_UNROLL
       for (int s = 0; s < R::slots; ++s) simd::load(slots[s], state[static_cast<std::size_t>(s)] + i);
       R::direction(direction, parameter, gradient, slots, k);
     } else {

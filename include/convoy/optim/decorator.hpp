@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <convoy/optim/rule.hpp>
+#include <convoy/parallel/simd.hpp>
 
 namespace convoy::optim::detail {
 
@@ -58,8 +59,10 @@ struct Decorator {
                                                                            const typename R::Constants& k) {
     if constexpr (R::slots > 0) {
       V inner[R::slots]{};
+      CONVOY_UNROLL
       for (int s = 0; s < R::slots; ++s) inner[s] = state[s];
       R::update(p, g, inner, k);
+      CONVOY_UNROLL
       for (int s = 0; s < R::slots; ++s) state[s] = inner[s];
     } else {
       R::update(p, g, k);
@@ -70,6 +73,7 @@ struct Decorator {
       V& d, const V& p, const V& g, V (&state)[slots], const typename R::Constants& k) {
     if constexpr (R::slots > 0) {
       V inner[R::slots]{};
+      CONVOY_UNROLL
       for (int s = 0; s < R::slots; ++s) inner[s] = state[s];
       R::direction(d, p, g, inner, k);
     } else {
