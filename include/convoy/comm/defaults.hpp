@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/on_spans.hpp>
 #include <convoy/memory/host.hpp>
 
 namespace convoy::comm {
@@ -15,7 +16,7 @@ namespace convoy::comm {
 /// are equal, no rank serves, no state is carried from step to step, no device graph replays steps, and
 /// `close` has nothing to release.
 template <class C>
-class Defaults {
+class Defaults : public OnSpans<C> {
  public:
   using Space = memory::Host;
 

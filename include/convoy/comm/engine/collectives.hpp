@@ -102,14 +102,8 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   Traffic traffic() const { return engine_->traffic(); }
   const Options& options() const { return engine_->options(); }
 
-  /// Combines the ranks' values of each element; every rank ends with the same bits. All ranks call it with
-  /// the same number of elements, in a span, a vector, an array or a Buffer.
-  template <Contiguous R, OperationTag O>
-  void all_reduce(R&& range, O op) {
-    const auto values = span_of(range);
-    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
-  }
-  /// The same with the reduction as a value.
+  using Defaults<AnyCollectives>::all_reduce;
+  /// Every rank ends with the same bits.
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
 
   /// This rank's own elements of a buffer: block `rank` of `size` blocks, cut at cache lines.
@@ -136,18 +130,9 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   }
   void all_gather(void* values, std::int64_t count, DType type);
 
+  using Defaults<AnyCollectives>::broadcast;
   /// Every rank ends with the root's values. Ranks whose elements have different DTypes get a CommError. If
   /// all ranks name themselves as the root, no message is received and nobody notices.
-  template <Contiguous R>
-  void broadcast(R&& range, int root) {
-    const auto values = span_of(range);
-    static_assert(std::is_trivially_copyable_v<element_of<R>>,
-                  "convoy: only trivially copyable elements can be broadcast");
-    if constexpr (has_dtype<element_of<R>>)
-      broadcast(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<element_of<R>>, root);
-    else
-      broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
-  }
   void broadcast(void* data, std::int64_t count, DType type, int root);
   /// The same for bytes, which are of type u8 in errors.
   void broadcast(void* data, std::size_t bytes, int root) {

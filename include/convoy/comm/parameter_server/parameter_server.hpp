@@ -212,7 +212,7 @@ CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(Client
 /// the same number of steps. Gradients and parameters are read and written in place: worker 0's parameters
 /// must stay as they are from `serve` to the end of its first step, and a server may add up gradients in its
 /// own gradient arena.
-class Served {
+class Served : public OnSpans<Served> {
  public:
   using Space = memory::Host;
 
@@ -259,18 +259,13 @@ class Served {
     return {shard_};
   }
 
-  template <Contiguous R, OperationTag O>
-  void all_reduce(R&& range, O op) {
-    const auto values = span_of(range);
-    if (role() == Role::worker) group_.all_reduce(values, op);
-  }
+  using OnSpans<Served>::all_reduce;
+  using OnSpans<Served>::broadcast;
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     if (role() == Role::worker) group_.all_reduce(values, count, reduction);
   }
-  template <Contiguous R>
-  void broadcast(R&& range, int root) {
-    const auto values = span_of(range);
-    if (role() == Role::worker) group_.broadcast(values, root);
+  void broadcast(void* data, std::int64_t count, DType type, int root) {
+    if (role() == Role::worker) group_.broadcast(data, count, type, root);
   }
   void broadcast(void* data, std::size_t bytes, int root) {
     if (role() == Role::worker) group_.broadcast(data, bytes, root);

@@ -15,7 +15,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/kernel.hpp>
-#include <convoy/comm/operation.hpp>
+#include <convoy/comm/on_spans.hpp>
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/memory/host.hpp>
@@ -24,7 +24,7 @@ namespace convoy::comm {
 
 /// Holds any Comm of arenas in the space `S`. A default-constructed one holds None.
 template <memory::Space S>
-class AnyIn {
+class AnyIn : public OnSpans<AnyIn<S>> {
  public:
   using Space = S;
 
@@ -68,24 +68,14 @@ class AnyIn {
   void dismiss() { held_->dismiss(); }
   std::vector<double> shares(MeasureSpeed measure) { return held_->shares(measure); }
 
-  template <Contiguous R, OperationTag O>
-  void all_reduce(R&& range, O op) {
-    const auto values = span_of(range);
-    held_->all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
-  }
+  using OnSpans<AnyIn>::all_reduce;
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     held_->all_reduce(values, count, reduction);
   }
   void all_reduce_with_servers(void* values, std::int64_t count, const Reduction& reduction) {
     held_->all_reduce_with_servers(values, count, reduction);
   }
-  template <Contiguous R>
-  void broadcast(R&& range, int root) {
-    const auto values = span_of(range);
-    static_assert(std::is_trivially_copyable_v<element_of<R>>,
-                  "convoy: only trivially copyable elements can be broadcast");
-    held_->broadcast(values.data(), values.size_bytes(), root);
-  }
+  using OnSpans<AnyIn>::broadcast;
   void broadcast(void* data, std::size_t bytes, int root) { held_->broadcast(data, bytes, root); }
 
  private:

@@ -84,20 +84,6 @@ class DeviceBuckets : public Defaults<C> {
     traffic_.bytes += traffic_of_step_.bytes;
   }
 
-  /// Combines the ranks' numbers in the order of ranks.
-  template <Contiguous R, OperationTag O>
-  void all_reduce(R&& range, O op) {
-    const auto values = span_of(range);
-    self().all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
-  }
-  template <Contiguous R>
-  void broadcast(R&& range, int root) {
-    const auto values = span_of(range);
-    static_assert(std::is_trivially_copyable_v<element_of<R>>,
-                  "convoy: only trivially copyable elements can be broadcast");
-    self().broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
-  }
-
   /// These three are for an exchange that works between the two halves of a bucket and does not call
   /// `finish`. `summed` is a mark after the sums of this rank's part, which `begin` has enqueued.
   /// `all_gather` enqueues the second half after all work of the space, and returns a mark after it; the

@@ -24,7 +24,7 @@ namespace convoy::comm {
 
 /// Implements Sharded and Reproducible by any schedules over any transport. If `ordered`, it combines in the
 /// order of ranks; if `sharded`, each rank updates its own part.
-class AnyHalves : public AnyCollectives {
+class AnyHalves : public AnyCollectives, public OnSpans<AnyHalves> {
   using Base = AnyCollectives;
 
  public:
@@ -60,12 +60,8 @@ class AnyHalves : public AnyCollectives {
     return mine;
   }
 
-  using Base::all_reduce;
-  template <Contiguous R, OperationTag O>
-  void all_reduce(R&& range, O op) {
-    const auto values = span_of(range);
-    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
-  }
+  using OnSpans<AnyHalves>::all_reduce;
+  using Base::broadcast;
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     if (sorts_) {
       gather_in_order(values, count, reduction);

@@ -27,7 +27,7 @@ struct NodeOf;
 
 /// Implements Hierarchical<AllReduce<Algorithm<Intra, Local>>, AllReduce<Algorithm<Inter, World>>>.
 template <class Intra, class Local, class Inter, class World>
-class TwoLevel : public Collectives<Inter, World> {
+class TwoLevel : public Collectives<Inter, World>, public OnSpans<TwoLevel<Intra, Local, Inter, World>> {
   using Base = Collectives<Inter, World>;
 
  public:
@@ -74,12 +74,8 @@ class TwoLevel : public Collectives<Inter, World> {
   }
   void finish(Update update);
 
-  using Base::all_reduce;
-  template <Contiguous R, OperationTag O>
-  void all_reduce(R&& range, O op) {
-    const auto values = span_of(range);
-    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
-  }
+  using OnSpans<TwoLevel>::all_reduce;
+  using Base::broadcast;
   /// A mean is divided where its sum completes: between nodes, or inside the node if there is only one.
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
 

@@ -158,22 +158,12 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   }
   void finish(Update update);
 
+  using Defaults<TwoLevelsOfGpus>::all_reduce;
   /// Combines the ranks' numbers in the order of ranks.
-  template <Contiguous R, OperationTag O>
-  void all_reduce(R&& range, O op) {
-    const auto values = span_of(range);
-    all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
-  }
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     all_reduce_numbers(bootstrap_, values, count, reduction);
   }
-  template <Contiguous R>
-  void broadcast(R&& range, int root) {
-    const auto values = span_of(range);
-    static_assert(std::is_trivially_copyable_v<element_of<R>>,
-                  "convoy: only trivially copyable elements can be broadcast");
-    broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
-  }
+  using Defaults<TwoLevelsOfGpus>::broadcast;
   /// From the root to the ranks with its local number on the other nodes, and from these to their nodes.
   void broadcast(void* data, std::size_t bytes, int root) {
     if (root < 0 || root >= size())

@@ -34,7 +34,7 @@ struct WeightedOptions {
 /// as with `C` alone. The mean of other values (`all_reduce(span, mean)`) is the sum over workers of share
 /// times value.
 template <Comm C>
-class Weighted : public Wrapper<C> {
+class Weighted : public Wrapper<C>, public OnSpans<Weighted<C>> {
   using Base = Wrapper<C>;
 
  public:
@@ -70,21 +70,10 @@ class Weighted : public Wrapper<C> {
     Base::open(all, layout);
   }
 
+  using OnSpans<Weighted>::all_reduce;
+  using Base::broadcast;
   /// Sum, min and max as with `C`; the mean is weighted by the shares. Throws ConfigError for a mean before
   /// the shares are known.
-  template <Contiguous R, OperationTag O>
-  void all_reduce(R&& range, O op) {
-    const auto values = span_of(range);
-    if constexpr (std::is_same_v<O, Op>) {
-      all_reduce(values.data(), static_cast<std::int64_t>(values.size()), reduction<element_of<R>>(op));
-    } else if constexpr (reducible<element_of<R>, O>() && O::value == Op::mean) {
-      if (this->role() == Role::worker) scale(values.data(), static_cast<std::int64_t>(values.size()));
-      Base::all_reduce(values, sum);
-    } else {
-      Base::all_reduce(values, op);
-    }
-  }
-  /// The same with the reduction as a value.
   void all_reduce(void* values, std::int64_t count, const Reduction& how) {
     if (how.op != Op::mean) return Base::all_reduce(values, count, how);
     switch (how.type) {
