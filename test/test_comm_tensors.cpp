@@ -576,4 +576,13 @@ TEST_CASE("rank 0's parameters go to all, and every rank's metric to every rank"
   });
   for (const auto& s : said.what)
     CHECK(s == "rank 1 differs from rank 0 in tensor 0: 5 f32 of a instead of 4 f32 of a");
+  Said roots(2), none(2);
+  on_threads(2, [&](const Threads& endpoint) {
+    Ring exchange(endpoint, options);
+    std::vector<float> a(4);
+    roots.listen(exchange.rank(), [&] { comm::broadcast(exchange, {{"a", a}}, exchange.rank()); });
+    none.listen(exchange.rank(), [&] { comm::broadcast(exchange, {{"a", a}}, 2); });
+  });
+  for (const auto& s : roots.what) CHECK(s == "rank 1 differs from rank 0 in root: 1 instead of 0");
+  for (const auto& s : none.what) CHECK(s == "broadcast from rank 2 in a world of 2");
 }
