@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include "fixtures/fixtures.hpp"
 #include <convoy/core/error.hpp>
 #include <convoy/core/fields.hpp>
 #include <convoy/optim/schedule.hpp>
@@ -57,6 +58,20 @@ TEST_CASE("linear, cosine and polynomial decays go from the warm-up to the end o
        {1, 1, 0.1 + 0.9 * std::sqrt(0.75), 0.1 + 0.9 * std::sqrt(0.5)});
   CHECK(rates({.decay = Decay::polynomial, .total = 9, .power = 1}, 12) ==
         rates({.decay = Decay::linear, .total = 9}, 12));
+}
+
+TEST_CASE("rates are those of PyTorch's schedulers at each of a hundred steps") {
+  const fixtures::File file("schedules.txt");
+  const auto check = [&](const std::string& name, const Schedule& schedule) {
+    CAPTURE(name);
+    same(rates(schedule, 101), file[name + "/rates"].values);
+  };
+  check("warmup", {.warmup = 10});
+  check("linear", {.decay = Decay::linear, .total = 80, .end = 0.2f});
+  check("cosine", {.decay = Decay::cosine, .total = 100, .end = 0.1f});
+  check("polynomial", {.decay = Decay::polynomial, .total = 80, .power = 1.5f});
+  check("steps", {.decay = Decay::steps, .every = 30, .gamma = 0.5f});
+  check("milestones", {.decay = Decay::milestones, .milestones = {30, 60, 80}});
 }
 
 TEST_CASE("BERT's schedule warms up over a tenth of the run") {
