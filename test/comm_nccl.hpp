@@ -213,6 +213,33 @@ TEST_CASE("an exchange may have a least number of blocks, a most, or both") {
         "nccl: an exchange has at least least_blocks = 8 thread blocks, which is more than most_blocks = 4");
 }
 
+TEST_CASE_TEMPLATE("a world of one rank calls NCCL only if it is to", C, AllReduced, Halved) {
+  for (const bool connects : {false, true}) {
+    CAPTURE(connects);
+    const int before = emulation::nccl_counts.enqueued;
+    std::atomic<int> registered = 0;
+    all_well(run<C>(1,
+                    [&](C& comm, TestSpace& space) {
+                      CHECK(comm.exchanges() == connects);
+                      Arenas arenas(space, 1000);
+                      const comm::Closing closing(comm);
+                      CHECK(train(comm, arenas, 3) == sums(1, 1000, 3));
+                      registered = emulation::nccl_counts.registrations.load();
+                      double d[] = {3};
+                      comm.all_reduce(std::span<double>(d), comm::sum);
+                      comm.broadcast(std::span<double>(d), 0);
+                      comm.barrier();
+                      CHECK(d[0] == 3);
+                      C part = comm.split(0);
+                      part.barrier();
+                    },
+                    {.connects_alone = connects}));
+    CHECK((emulation::nccl_counts.enqueued > before) == connects);
+    CHECK((registered > 0) == connects);
+  }
+  CHECK(emulation::nccl_counts.communicators == 0);
+}
+
 TEST_CASE("memory is registered on all ranks or on none") {
   std::atomic<int> registered = -1;
   const auto body = [&](Halved& comm, TestSpace& space) {

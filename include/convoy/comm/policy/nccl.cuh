@@ -34,7 +34,7 @@ class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
   using Base::size;
 
   static constexpr std::string_view policy() { return sharded ? "sharded nccl" : "nccl"; }
-  bool exchanges() const { return size() > 1; }
+  bool exchanges() const { return Base::connects(); }
 
   /// All ranks of the bootstrap construct one together. The thread's current GPU (device::use) becomes this
   /// rank's.

@@ -47,6 +47,7 @@ struct NcclOptions {
   int least_blocks = 0;         ///< minimum of thread blocks of an exchange; 0: NCCL's own choice
   int most_blocks = 0;          ///< maximum, up to 32; fewer leave more of the GPU to backward; 0: likewise
   bool register_arenas = true;  ///< registers the arenas with NCCL, so that it can avoid copies
+  bool connects_alone = false;  ///< makes NCCL's calls in a world of one rank too, to test or time them
 
   static constexpr void fields(auto& self, auto&& field) {
     field("deadline", self.deadline, convoy::fields::local);
@@ -54,6 +55,7 @@ struct NcclOptions {
     field("least_blocks", self.least_blocks);
     field("most_blocks", self.most_blocks);
     field("register_arenas", self.register_arenas);
+    field("connects_alone", self.connects_alone);
   }
 };
 
@@ -127,6 +129,8 @@ class Communicator {
 
   int rank() const { return ranks_.rank(); }
   int size() const { return ranks_.size(); }
+  /// Whether NCCL is called at all; a world of one rank needs no exchange.
+  bool connects() const { return size() > 1 || options_.connects_alone; }
   cudaStream_t stream() const { return stream_.get(); }
   const NcclOptions& options() const { return options_; }
 
@@ -151,13 +155,13 @@ class Communicator {
   }
 
   /// Makes the NCCL call `f(comm)` and returns when NCCL has enqueued its work for all ranks of the process.
-  /// A no-op in a world of one rank.
+  /// A no-op unless this communicator `connects`.
   template <class F>
   void call(const NcclCall& what, F&& f) {
     call(what, comm_, std::forward<F>(f));
   }
-  /// The communicator of the ranks that pass the same color, in the order of their keys; for worlds of
-  /// several ranks. Waits for the work on the stream, because NCCL requires that none is under way when it
+  /// The communicator of the ranks that pass the same color, in the order of their keys, for one that
+  /// `connects`. Waits for the work on the stream, because NCCL requires that none is under way when it
   /// splits a communicator. The creation may still be under way afterwards.
   ncclComm_t split(const NcclCall& what, int color, int key, ncclConfig_t config) {
     const device::Event done = device::make_event();
@@ -173,7 +177,7 @@ class Communicator {
   /// Like `call`, for host numbers: `f(comm, stream)` gets their own communicator and stream.
   template <class F>
   void call_for_numbers(const NcclCall& what, F&& f) {
-    if (size() == 1) return;
+    if (!connects()) return;
     if (!has_numbers()) split_off_numbers(what);
     call(what, numbers_, [&](ncclComm_t comm) { return f(comm, numbers_stream_.get()); });
   }
@@ -193,7 +197,7 @@ class Communicator {
   /// event that is recorded again in every step would never complete while the host is steps ahead of the
   /// GPU.
   void expect(const NcclCall& what) {
-    if (size() == 1) return;
+    if (!connects()) return;
     const std::lock_guard lock(mutex_);
     if (spare_.empty()) spare_.push_back(device::make_event());
     device::check(cudaEventRecord(spare_.back().get(), stream()), "mark a stream");
@@ -208,18 +212,18 @@ class Communicator {
     const Clock::time_point begin = Clock::now();
     for (Naps naps;; naps.nap()) {
       const std::lock_guard lock(mutex_);
-      if (size() > 1) go_on();
+      if (connects()) go_on();
       const cudaError_t state = cudaEventQuery(done);
       if (state != cudaErrorNotReady) device::check(state, what.text());
-      if (size() > 1) look_for_errors(what);  // the event of a failed exchange completes as well
+      if (connects()) look_for_errors(what);  // the event of a failed exchange completes as well
       if (state == cudaSuccess) return;
-      if (size() > 1 && late(begin)) lose(what, "was not over", begin);
+      if (connects() && late(begin)) lose(what, "was not over", begin);
     }
   }
 
   /// Throws a failure that the watching thread or NCCL has found.
   void check() {
-    if (size() == 1) return;
+    if (!connects()) return;
     const std::lock_guard lock(mutex_);
     go_on();
     look_for_errors({.operation = "exchange"});
@@ -229,7 +233,7 @@ class Communicator {
   void* register_memory(void* p, std::size_t bytes) {
     void* handle = nullptr;
     const std::lock_guard lock(mutex_);
-    if (size() == 1 || bytes == 0) return nullptr;
+    if (!connects() || bytes == 0) return nullptr;
     go_on();
     const NcclCall what{.operation = "registration of memory", .bytes = bytes};
     const ncclResult_t result = ncclCommRegister(comm_, p, bytes, &handle);
@@ -245,7 +249,7 @@ class Communicator {
  private:
   template <class F>
   void call(const NcclCall& what, const ncclComm_t& by, F&& f) {
-    if (size() == 1) return;
+    if (!connects()) return;
     meet(what);
     {
       const std::lock_guard lock(mutex_);

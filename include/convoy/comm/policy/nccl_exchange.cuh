@@ -61,7 +61,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   void broadcast(void* data, std::size_t bytes, int root);
   void barrier() {
     constexpr std::array<std::byte, 1> mine{};
-    if (size() > 1) gather_on_host(mine, "barrier");
+    if (connects()) gather_on_host(mine, "barrier");
   }
   void close() noexcept {
     if (!comm_) return;
@@ -82,7 +82,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
     const detail::Place mine = detail::Place::here();
     bootstrap_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(places_)));
     comm_ = std::make_unique<detail::Communicator>(bootstrap_, places_, options);
-    if (size() > 1) connect();
+    if (connects()) connect();
     make_ready();
   }
   /// The group of those ranks of `whole` that pass the same color.
@@ -92,6 +92,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   ~NcclExchange() { close(); }
 
   cudaStream_t stream() const { return comm_->stream(); }
+  bool connects() const { return comm_->connects(); }
   detail::Communicator& communicator() { return *comm_; }
 
   /// Throws ConfigError on every rank unless all ranks have the same fingerprint and version of NCCL.
@@ -161,12 +162,12 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   void make_ready() {
     staging_done_ = device::make_event();
     void* p = nullptr;
-    if (size() > 1) device::check(cudaMalloc(&p, staging_bytes), "allocate memory for exchanges");
+    if (connects()) device::check(cudaMalloc(&p, staging_bytes), "allocate memory for exchanges");
     staging_ = OnDevice(static_cast<std::byte*>(p));
   }
   // Waits for all enqueued work.
   void await_all() {
-    if (size() == 1) return;
+    if (!connects()) return;
     device::check(cudaEventRecord(staging_done_.get(), stream()), "mark a stream");
     comm_->await(staging_done_.get(), {.operation = "end of the exchanges"});
   }
@@ -204,7 +205,7 @@ NcclExchange<C, S, sharded>::NcclExchange(const NcclExchange& whole, int color)
     }
   bootstrap_ = whole.bootstrap_.group(members);
   comm_ = std::make_unique<detail::Communicator>(bootstrap_, places_, whole.options());
-  if (whole.size() > 1) {
+  if (whole.connects()) {
     const ncclComm_t made = whole.comm_->split({.operation = "split"}, color, whole.rank(), comm_->config());
     comm_->start({.operation = "split"}, [&](ncclComm_t& comm) {
       comm = made;
@@ -241,7 +242,7 @@ void NcclExchange<C, S, sharded>::connect() {
 
 template <class C, memory::Space S, bool sharded>
 void NcclExchange<C, S, sharded>::register_memory(std::initializer_list<std::span<std::byte>> pieces) {
-  if (bootstrap_.alone() || !options().register_arenas) return;
+  if ((bootstrap_.alone() && !connects()) || !options().register_arenas) return;
   std::uint8_t mine = 1;
   for (const std::span<std::byte> piece : pieces) {
     registered_.push_back(comm_->register_memory(piece.data(), piece.size()));
@@ -273,7 +274,7 @@ void NcclExchange<C, S, sharded>::gather_on_host(std::span<const std::byte> mine
 
 template <class C, memory::Space S, bool sharded>
 void NcclExchange<C, S, sharded>::all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
-  if (size() == 1) return;
+  if (!connects()) return;
   const std::size_t element = size_of(reduction.type);
   const auto most = static_cast<std::int64_t>(staging_bytes / element) / size();
   auto* at = static_cast<std::byte*>(values);
@@ -291,7 +292,7 @@ void NcclExchange<C, S, sharded>::all_reduce(void* values, std::int64_t count, c
 template <class C, memory::Space S, bool sharded>
 void NcclExchange<C, S, sharded>::broadcast(void* data, std::size_t bytes, int root) {
   if (root < 0 || root >= size()) fail<ConfigError>("broadcast from rank ", root, " in a world of ", size());
-  if (size() == 1) return;
+  if (!connects()) return;
   comm_->check();
   auto* at = static_cast<std::byte*>(data);
   for (std::size_t done = 0; done < bytes;) {
