@@ -86,6 +86,21 @@ int check(std::initializer_list<const Plan*> models, int rows) {
   return count;
 }
 
+std::vector<cudnnBackendNumericalNote_t> notes_of(const CudnnPlan& plan) {
+  Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t handle = engine.get();
+  std::int64_t count = 0;
+  std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  REQUIRE(cudnnBackendGetAttribute(plan.configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                   &handle) == CUDNN_STATUS_SUCCESS);
+  REQUIRE(cudnnBackendGetAttribute(handle, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                   CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
+                                   notes.data()) == CUDNN_STATUS_SUCCESS);
+  notes.resize(static_cast<std::size_t>(count));
+  return notes;
+}
+
 using Mnist18 = models::ResNet18<Image{1, 28, 28}, 10>;
 using Mnist50 = models::ResNet50<Image{1, 28, 28}, 10>;
 using ImageNet18 = models::ResNet18<Image{3, 224, 224}, 1000>;
@@ -104,20 +119,6 @@ TEST_CASE("cudnn: every convolution of a ResNet on ImageNet has a plan") {
 
 TEST_CASE("cudnn: no convolution of a ResNet in 16 bits sums in less than f32") {
   constexpr std::size_t limit = std::size_t{256} << 20;
-  const auto notes_of = [](const CudnnPlan& plan) {
-    Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    cudnnBackendDescriptor_t handle = engine.get();
-    std::int64_t count = 0;
-    std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
-    REQUIRE(cudnnBackendGetAttribute(plan.configuration.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
-                                     &handle) == CUDNN_STATUS_SUCCESS);
-    REQUIRE(cudnnBackendGetAttribute(handle, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                     CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
-                                     notes.data()) == CUDNN_STATUS_SUCCESS);
-    notes.resize(static_cast<std::size_t>(count));
-    return notes;
-  };
   const Cudnn cudnn{std::string_view(properties(gpus[1]))};
   std::ptrdiff_t on_tensor_cores = 0;
   for (const Convolution& c : convolutions(plan_of<ImageNet18>, precisions[3], 256))
@@ -127,6 +128,25 @@ TEST_CASE("cudnn: no convolution of a ResNet in 16 bits sums in less than f32") 
       on_tensor_cores += std::count(notes.begin(), notes.end(), CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
     }
   CHECK(on_tensor_cores > 100);
+}
+
+TEST_CASE("cudnn: no convolution of a ResNet in f32 loses digits to a transform") {
+  constexpr std::size_t limit = std::size_t{256} << 20;
+  std::size_t seen = 0;
+  for (const Gpu& gpu : {gpus[0], gpus[1]}) {
+    const Cudnn cudnn{std::string_view(properties(gpu))};
+    for (const Convolution& c : convolutions(plan_of<ImageNet18>, precisions[0], 256))
+      for (const CudnnPlan& plan : cudnn.plans(c, limit, 8)) {
+        const auto notes = notes_of(plan);
+        for (const cudnnBackendNumericalNote_t note :
+             {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+              CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6,
+              CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13})
+          CHECK(std::count(notes.begin(), notes.end(), note) == 0);
+        ++seen;
+      }
+  }
+  CHECK(seen > 100);
 }
 
 TEST_CASE("cudnn: every convolution of a ResNet in 16 bits sums its channels") {

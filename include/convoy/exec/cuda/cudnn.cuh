@@ -71,9 +71,9 @@ class Cudnn {
 
   /// At most `most` plans, the most promising first, whose workspace is at most `limit` bytes, whose results
   /// are the same in every run, and which `accepts` accepts. Unless `reduced_products`, plans that round
-  /// their inputs are left out. Of attentions and fused convolutions, no more than `most_compiled` plans that
-  /// cuDNN compiles when it builds them are built, unless all of these are refused: building one takes up to
-  /// seconds.
+  /// their inputs or transform them with a loss of digits are left out. Of attentions and fused convolutions,
+  /// no more than `most_compiled` plans that cuDNN compiles when it builds them are built, unless all of
+  /// these are refused: building one takes up to seconds.
   std::vector<CudnnPlan> plans(const Convolution& c, std::size_t limit, std::size_t most,
                                const Accepts& accepts = any) const {
     const bool fused = c.epilogue != ConvolutionEpilogue::none;
@@ -202,7 +202,9 @@ class Cudnn {
     return std::find(notes, notes + count, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != notes + count;
   }
   // Whether an engine gives the same bits in every run, sums in f32 and, unless `reduced_products`, does not
-  // round its inputs.
+  // round its inputs, nor loses as many digits to a transform. Of Winograd's transforms the one of 4x4 tiles
+  // has no constants but 1 and 1/2, and its error is a few times that of a sum; those of larger tiles have
+  // larger constants, whose terms cancel.
   static bool suits(const Descriptor& engine, bool reduced_products) {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT] = {};
     std::int64_t count = 0;
@@ -214,8 +216,10 @@ class Cudnn {
     };
     if (has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) || has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
       return false;
-    return reduced_products ||
-           !(has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
+    if (reduced_products) return true;
+    return !has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) && !has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
+           !has(CUDNN_NUMERICAL_NOTE_FFT) && !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6) &&
+           !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13);
   }
 
   CudnnPlan finish(Descriptor plan) const {
