@@ -149,6 +149,14 @@ TEST_CASE("cudnn: no convolution of a ResNet in f32 loses digits to a transform"
   CHECK(seen > 100);
 }
 
+TEST_CASE("cudnn: a GPU's properties are those that it was told") {
+  const std::string told = properties(gpus[1]), seen = Cudnn(std::string_view(told)).properties();
+  for (const std::string_view part : {"\"deviceVer\":900", "\"multiProcessorCount\":132", "NVIDIA H200"}) {
+    INFO(seen);
+    CHECK(seen.find(part) != std::string::npos);
+  }
+}
+
 TEST_CASE("cudnn: every convolution of a ResNet in 16 bits sums its channels") {
   constexpr std::size_t limit = std::size_t{256} << 20;
   // cuDNN takes a third of a second or more to compile each of these plans. Each call makes every third of

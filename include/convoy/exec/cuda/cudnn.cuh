@@ -20,6 +20,18 @@
 
 namespace convoy::exec::cuda {
 
+/// An attribute that is a text; empty if cuDNN has none.
+inline std::string text_of(const Descriptor& of, cudnnBackendAttributeName_t name) {
+  const auto read = [&](std::int64_t room, std::int64_t& size, char* to) {
+    return cudnnBackendGetAttribute(of.get(), name, CUDNN_TYPE_CHAR, room, &size, to) == CUDNN_STATUS_SUCCESS;
+  };
+  std::int64_t size = 0;
+  if (!read(0, size, nullptr)) return {};
+  std::string made(static_cast<std::size_t>(size), '\0');
+  if (!read(size, size, made.data())) return {};
+  return made;
+}
+
 /// An execution plan of one convolution or attention, ready to run.
 struct CudnnPlan {
   // What the plan was made from, which must outlive the plan. Both are empty if it was restored from a text.
@@ -29,17 +41,7 @@ struct CudnnPlan {
   std::size_t workspace = 0;  ///< bytes
 
   /// The text from which another run can restore the plan; empty if cuDNN has none.
-  std::string text() const {
-    const auto read = [&](std::int64_t room, std::int64_t& size, char* to) {
-      return cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                      CUDNN_TYPE_CHAR, room, &size, to) == CUDNN_STATUS_SUCCESS;
-    };
-    std::int64_t size = 0;
-    if (!read(0, size, nullptr)) return {};
-    std::string made(static_cast<std::size_t>(size), '\0');
-    if (!read(size, size, made.data())) return {};
-    return made;
-  }
+  std::string text() const { return text_of(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION); }
 };
 
 /// cuDNN on the GPU of a stream, or without a GPU for one that a text describes.
@@ -63,6 +65,15 @@ class Cudnn {
   }
 
   cudnnHandle_t handle() const { return handle_; }
+
+  /// The properties of the GPU, from which a Cudnn can be made without it; empty if this cuDNN does not tell.
+  std::string properties() const {
+    if (properties_) return text_of(properties_, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION);
+    Descriptor of_gpu(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    of_gpu.set(CUDNN_ATTR_DEVICEPROP_HANDLE, handle_);
+    if (!of_gpu.finalize()) return {};
+    return text_of(of_gpu, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION);
+  }
 
   static constexpr std::size_t most_compiled = 3;
 
