@@ -1,10 +1,14 @@
-// gpu_bench [PART]: measures exec::Cuda on this GPU: training steps of ResNets and Transformers in each
-// precision, an epoch of MNIST, optimizers and codecs compared to a copy, and attention. Prints one JSON
-// object per line, the most important cases first. PART selects the cases whose names contain it. A case that
-// fails is reported, and the others follow; the program then ends with 1.
+// gpu_bench --properties: prints what cuDNN asks of this GPU, in its own JSON.
+// gpu_bench [--list] [--but FILE] [PART]: measures exec::Cuda on this GPU: training steps of ResNets and
+// Transformers in each precision, an epoch of MNIST, optimizers and codecs compared to a copy, and attention.
+// Prints one JSON object per line, the most important cases first. PART selects the cases whose names contain
+// it; --but leaves out those of which FILE, an earlier output, has the result; --list prints their names, and
+// nothing is measured. A case that fails is reported, and the others follow; the program then ends with 1.
 //
 // Only `gpu_bench all_reduce` measures an exchange between two ranks on this GPU: ranks that share a GPU need
-// all kernels loaded before the first one runs, which would cost every other case seconds and memory.
+// all kernels loaded before the first one runs, which would cost every other case seconds and memory. Its
+// GB_per_sec is the traffic of both ranks in the GPU's memory. algbw and busbw are GB/s by the formulae of
+// nccl-tests: the bytes of the array per time, and 2 (n - 1) / n of them, which each of n ranks must send.
 //
 // For a step, step_ms is the mean, and samples_per_sec is computed from it. Where each step is launched by
 // itself, host_us is the host's time to launch a step after graph capture, without waiting for the GPU;
@@ -17,9 +21,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <fstream>
+#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <semaphore>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -49,8 +56,31 @@ using namespace convoy;
 namespace {
 
 std::string_view chosen;
+bool lists = false;
+std::set<std::string, std::less<>> measured;  // before
 
-bool wanted(const std::string& name) { return name.find(chosen) != std::string::npos; }
+/// Whether a case is to be measured now.
+bool wanted(const std::string& name) {
+  if (name.find(chosen) == std::string::npos || measured.contains(name)) return false;
+  if (lists) std::printf("%s\n", name.c_str());
+  return !lists;
+}
+/// The same for at least one of the parts of a case.
+bool wanted(const std::string& name, std::initializer_list<std::string_view> parts) {
+  bool any = false;
+  for (const std::string_view part : parts) any = wanted(concat(name, "/", part)) || any;
+  return any;
+}
+
+/// Reads the names of an earlier output.
+void read_measured(const char* path) {
+  std::ifstream file(path);
+  if (!file) fail<Error>("gpu_bench: could not read ", path);
+  constexpr std::string_view before = "{\"name\": \"";
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(before) && line.ends_with('}'))
+      measured.insert(line.substr(before.size(), line.find('"', before.size()) - before.size()));
+}
 
 bool failed = false;
 
@@ -88,22 +118,34 @@ std::vector<float> milliseconds(memory::Device& space, int runs, Run&& run) {
 
 double median(const std::vector<float>& sorted) { return static_cast<double>(sorted[sorted.size() / 2]); }
 
-/// Prints the median rate with the least and the greatest of its runs.
-void report_bandwidth(const std::string& name, double bytes, const std::vector<float>& times, double copy) {
+/// Prints the median rate with the least and the greatest of its runs, and `more` fields.
+void report_bandwidth(const std::string& name, double bytes, const std::vector<float>& times, double copy,
+                      const std::string& more = "") {
   std::printf(
-      "{\"name\": \"%s\", \"GB_per_sec\": %.1f, \"least\": %.1f, \"most\": %.1f, \"of_copy\": %.3f}\n",
+      "{\"name\": \"%s\", \"GB_per_sec\": %.1f, \"least\": %.1f, \"most\": %.1f, \"of_copy\": %.3f%s}\n",
       name.c_str(), bytes / median(times) * 1e-6, bytes / static_cast<double>(times.back()) * 1e-6,
-      bytes / static_cast<double>(times.front()) * 1e-6,
-      copy > 0 ? bytes / median(times) * 1e-6 / copy : 1.0);
+      bytes / static_cast<double>(times.front()) * 1e-6, copy > 0 ? bytes / median(times) * 1e-6 / copy : 1.0,
+      more.c_str());
   std::fflush(stdout);
 }
 
-/// Bytes read and written by a copy within the GPU, in GB/s.
+/// The rates of an all-reduce of `bytes` by `ranks` ranks, as fields.
+std::string rates_of_all_reduce(double bytes, int ranks, const std::vector<float>& times) {
+  const double algorithm = bytes / median(times) * 1e-6;
+  char text[80];
+  std::snprintf(text, sizeof text, ", \"algbw\": %.1f, \"busbw\": %.1f", algorithm,
+                algorithm * 2 * (ranks - 1) / ranks);
+  return text;
+}
+
+/// Bytes read and written by a copy within the GPU, in GB/s; 0 if nothing is measured.
 double copy_bandwidth(memory::Device& space) {
+  const bool reports = wanted("copy/1GiB");
+  if (lists) return 0;
   const std::size_t bytes = std::size_t{1} << 30;
   const memory::Array<std::byte, memory::Device> from(space, bytes), to(space, bytes);
   const auto times = milliseconds(space, 20, [&] { space.copy(to.data(), from.data(), bytes); });
-  if (wanted("copy")) report_bandwidth("copy/1GiB", 2.0 * static_cast<double>(bytes), times, 0);
+  if (reports) report_bandwidth("copy/1GiB", 2.0 * static_cast<double>(bytes), times, 0);
   return 2.0 * static_cast<double>(bytes) / median(times) * 1e-6;
 }
 
@@ -134,7 +176,7 @@ void optimizer(memory::Device& space, std::int64_t count, double copy) {
 /// One step of Muon over a matrix, with f32 and with tf32 products.
 void muon(memory::Device& space, std::int64_t rows, std::int64_t columns) {
   const std::string name = concat("optimizer/muon/", rows, "x", columns);
-  if (!wanted(name)) return;
+  if (!wanted(name, {"f32", "tf32"})) return;
   const Range whole{0, rows * columns};
   const auto size = static_cast<std::size_t>(whole.size());
   const memory::Array<float, memory::Device> parameters(space, size), gradients(space, size);
@@ -143,6 +185,8 @@ void muon(memory::Device& space, std::int64_t rows, std::int64_t columns) {
              high = static_cast<double>(std::max(rows, columns));
   const double flops = options.iterations * 2 * low * low * (2 * high + low);
   for (const bool reduced : {false, true}) {
+    const std::string part = concat(name, reduced ? "/tf32" : "/f32");
+    if (!wanted(part)) continue;
     space.set_reduced_products(reduced);
     optim::Arena<optim::Muon, memory::Device> arena(
         space, options, std::vector<optim::ArenaTensor>{{whole, {}, 0, rows}}, std::vector<optim::Group>{{}});
@@ -150,8 +194,8 @@ void muon(memory::Device& space, std::int64_t rows, std::int64_t columns) {
     arena.begin(1, 1e-3f);
     const auto times =
         milliseconds(space, 20, [&] { arena.update(whole, 1, parameters.data(), gradients.data()); });
-    std::printf("{\"name\": \"%s/%s\", \"ms\": %.4f, \"TFLOP_per_sec\": %.1f}\n", name.c_str(),
-                reduced ? "tf32" : "f32", median(times), flops / median(times) * 1e-9);
+    std::printf("{\"name\": \"%s\", \"ms\": %.4f, \"TFLOP_per_sec\": %.1f}\n", part.c_str(), median(times),
+                flops / median(times) * 1e-9);
     std::fflush(stdout);
   }
   space.set_reduced_products(false);
@@ -164,7 +208,10 @@ void codec(memory::Device& space, const Codec& codec, std::int64_t count, double
   using Kernels = comm::codec::Kernels<Codec>;
   constexpr int ranks = 8;
   const std::string name = concat("codec/", Codec::name, "/", count);
-  if (!wanted(name)) return;
+  const bool any = comm::codec::Scattered<Codec>  ? wanted(name, {"encode", "fold", "decode"})
+                   : comm::codec::Gathered<Codec> ? wanted(name, {"encode", "sum"})
+                                                  : wanted(name, {"encode", "decode"});
+  if (!any) return;
   const auto size = static_cast<std::size_t>(count);
   const memory::Array<float, memory::Device> values(space, size), error(space, size), sums(space, size);
   std::vector<float> some(size);
@@ -173,7 +220,8 @@ void codec(memory::Device& space, const Codec& codec, std::int64_t count, double
   space.write(values.data(), some.data(), size * sizeof(float));
   const double floats = 4.0 * static_cast<double>(count);
   const auto report = [&](const char* what, double bytes, auto&& run) {
-    report_bandwidth(concat(name, "/", what), bytes, milliseconds(space, 20, run), copy);
+    const std::string part = concat(name, "/", what);
+    if (wanted(part)) report_bandwidth(part, bytes, milliseconds(space, 20, run), copy);
   };
   if constexpr (comm::codec::Scattered<Codec>) {
     const std::int64_t whole = ranks * Codec::block, block = (count + whole - 1) / whole * Codec::block;
@@ -295,7 +343,9 @@ void all_reduce(std::int64_t count, double copy) {
   for (const auto& failure : failures)
     if (failure) std::rethrow_exception(failure);
   std::sort(times.begin(), times.end());
-  report_bandwidth(name, 2 * (at_once ? 5.0 : 2.5) * 4.0 * static_cast<double>(count), times, copy);
+  const double bytes = 4.0 * static_cast<double>(count);
+  report_bandwidth(name, 2 * (at_once ? 5.0 : 2.5) * bytes, times, copy,
+                   rates_of_all_reduce(bytes, 2, times));
 }
 
 /// Self-attention over packed queries, keys and values, forward and backward. FLOPs count its matrix
@@ -304,7 +354,7 @@ template <class T>
 void attention(memory::Device& space, int rows, int heads, int positions, int features) {
   const std::string name =
       concat("attention/", name_of(dtype_of<T>), "/", rows, "x", heads, "x", positions, "x", features);
-  if (!wanted(name)) return;
+  if (!wanted(name, {"forward", "backward"})) return;
   const int width = heads * features;
   const std::size_t vectors = static_cast<std::size_t>(rows) * static_cast<std::size_t>(positions);
   const auto values = [&](std::size_t each) {
@@ -337,9 +387,11 @@ void attention(memory::Device& space, int rows, int heads, int positions, int fe
   task.means = means.data();
   const double product = 2.0 * static_cast<double>(statistics) * positions * features;
   const auto report = [&](const char* way, double products, auto&& run) {
+    const std::string part = concat(name, "/", way);
+    if (!wanted(part)) return;
     const auto times = milliseconds(space, 20, run);
-    std::printf("{\"name\": \"%s/%s\", \"ms\": %.4f, \"TFLOP_per_sec\": %.1f}\n", name.c_str(), way,
-                median(times), products * product / median(times) * 1e-9);
+    std::printf("{\"name\": \"%s\", \"ms\": %.4f, \"TFLOP_per_sec\": %.1f}\n", part.c_str(), median(times),
+                products * product / median(times) * 1e-9);
     std::fflush(stdout);
   };
   report("forward", 2, [&] { exec::cuda::attention_forward<T>(space.stream(), task); });
@@ -570,11 +622,26 @@ void resnets(int share, std::initializer_list<From> from) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc > 1) chosen = argv[1];
+  bool tells_properties = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--list")
+      lists = true;
+    else if (argument == "--properties")
+      tells_properties = true;
+    else if (argument == "--but" && i + 1 < argc)
+      read_measured(argv[++i]);
+    else
+      chosen = argument;
+  }
   const bool shares = chosen.starts_with("all_reduce");
   if (shares) device::let_ranks_share_gpus();
   device::use(0);
   memory::Device space;
+  if (tells_properties) {
+    std::printf("%s\n", exec::cuda::Cudnn(space.stream()).properties().c_str());
+    return 0;
+  }
   const double copy = copy_bandwidth(space);
   if (shares) {
     attempt([&] { all_reduce(16'384, copy); });

@@ -1,30 +1,45 @@
 #!/usr/bin/env bash
 # gpu.sh [PART...]: builds the GPU programs, runs the GPU tests and benchmarks, and writes bench/results/<device>-<date>.md and
-# .json. Without arguments, runs all parts that are not done yet; a named part runs again.
+# .json. Without arguments, runs what is not done yet; a named part measures everything again.
 #
 #   fetch      run beforehand on another machine: copies doctest and zlib from its packages to build/gpu/parts beside the sources, for
 #              a GPU machine that has neither them nor a network
-#   build      the programs, with nvcc alone: no CMake, MPI, oneDNN or NCCL. With GPU_ARCH=sm_90, for such a GPU on a machine that
-#              has none: copied there, build/gpu need not be built again, and the GPU's machine needs no nvcc
-#   tests      every test that needs a GPU; a program that takes longer than half of the remaining time is ended
-#   bench      gpu_bench, in half of the remaining time if peers follow
+#   build      the programs, with nvcc alone: no CMake, MPI or oneDNN, and the test of NCCL only if NCCL is installed. With
+#              GPU_ARCH=sm_90, for such a GPU on a machine that has none: copied there, build/gpu need not be built again, and the
+#              GPU's machine needs no nvcc
+#   tests      every test that needs a GPU
+#   bench      gpu_bench
+#   sanitizer  tests of single operations, optimizers and codecs under compute-sanitizer (memcheck, racecheck), if it is installed
 #   peers      the same steps in PyTorch, if it is installed
-#   sanitizer  the tests of single operations under compute-sanitizer (memcheck, racecheck), if it is installed
-#   report     the results of all parts as a page, and which goals they reach
+#   report     the results of all parts as a page, and which goals they reach; and what cuDNN asks of the GPU, as .properties.json
 #
-# CUDA's libraries are taken from the toolkit, the system's packages or Python wheels. GPU_SECONDS (480) limits the total time;
-# a part that is cut off keeps what it has measured so far, the most important cases first. Plans that gpu_bench finds are kept
-# in build/gpu/plans, or $CONVOY_PLAN_CACHE, for the next run; tests search for theirs again, some without timing them.
+# CUDA's libraries are taken from the toolkit, the system's packages or Python wheels. GPU_SECONDS (480) limits the total time, of
+# which each part gets a share. A part that is cut off keeps what it has measured so far, the most important cases first. The next
+# run goes on with what is missing: first the parts that have not begun, then those that were cut off. It ends with 1 while
+# something is missing or has failed. Results are of one GPU and one build: another GPU or a new build begins anew. Plans that
+# gpu_bench finds are kept in build/gpu/plans, or $CONVOY_PLAN_CACHE, for the next run; tests search for theirs again, some without
+# timing them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=build/gpu
-tests=(test_core_device test_optim_gpu test_comm_peer_gpu test_exec_cuda_gpu test_train_cuda_gpu)
+tests=(test_core_device test_optim_gpu test_comm_peer_gpu test_comm_nccl_gpu test_exec_cuda_gpu test_train_cuda_gpu)
 parts=$work/parts
 mkdir -p $work
 export CONVOY_PLAN_CACHE=${CONVOY_PLAN_CACHE:-$PWD/$work/plans}
 limit=${GPU_SECONDS:-480}
 say() { echo "gpu.sh: $*"; }
-left() { echo $((limit - SECONDS > 5 ? limit - SECONDS : 5)); }
+# The seconds that are left for the part under way, which ends at `until`; of those for all, some are the report's.
+until=$limit
+left() { echo $((until > SECONDS ? until - SECONDS : 1)); }
+# limited SECONDS COMMAND...: runs a command; 124 if its time did not suffice.
+limited() {
+  local code=0
+  timeout -k 5 "$@" || code=$?
+  [ $code -ne 137 ] || code=124
+  return $code
+}
+# worse CODE CODE: the worse of two ends: a failure, then a time that did not suffice, then success.
+worse() { if [ "$1" -eq 0 ] || { [ "$1" -eq 124 ] && [ "$2" -ne 0 ]; }; then echo "$2"; else echo "$1"; fi; }
 
 if [ "${1:-}" = fetch ]; then
   mkdir -p $parts/doctest
@@ -58,13 +73,22 @@ for wheel in $wheels; do folders+=("$wheel/cudnn" "$wheel"/cu13 "$wheel"/cublas 
 
 cudnn=$(first 'libcudnn.so*' "${folders[@]}")
 cublas=$(first 'libcublasLt.so*' "${folders[@]}")
+nccl=$(first 'libnccl.so*' "${folders[@]}" 2>/dev/null || true)
 users_path=${LD_LIBRARY_PATH:-}
-LD_LIBRARY_PATH=$(dirname "$cudnn"):$(dirname "$cublas")${users_path:+:$users_path}
+LD_LIBRARY_PATH=$(dirname "$cudnn"):$(dirname "$cublas")${nccl:+:$(dirname "$nccl")}${users_path:+:$users_path}
 export LD_LIBRARY_PATH
+
+# Forgets the results of the programs; new ones make them void.
+forget() { rm -rf $work/tests $work/sanitizer $work/cases $work/bench.jsonl $work/{done,partial}.{tests,bench,sanitizer}; }
 
 ask() { nvidia-smi --query-gpu="$1" --format=csv,noheader | sed -n 1p; }
 if device=$(ask name,driver_version 2>/dev/null); then
   arch=sm_$(ask compute_cap | tr -d .)
+  if [ "$(cat $work/device 2>/dev/null)" != "$device" ]; then
+    forget
+    rm -f $work/peers.jsonl $work/{done,partial}.peers
+    echo "$device" >$work/device
+  fi
 elif [ -n "${GPU_ARCH:-}" ] && [ "$*" = build ]; then
   arch=$GPU_ARCH
 else
@@ -73,9 +97,11 @@ else
 fi
 
 part_build() {
+  forget
   [ -x "$nvcc" ] || { say "nvcc was not found in PATH, /usr/local/cuda or Python's wheels" >&2; return 1; }
-  local cudnn_h
+  local cudnn_h nccl_h
   cudnn_h=$(first cudnn.h "${folders[@]}")
+  nccl_h=$(first nccl.h "${folders[@]}" 2>/dev/null || true)
   local flags=(-std=c++20 -O2 --expt-relaxed-constexpr "-arch=$arch" --split-compile=0 -Wno-deprecated-gpu-targets -Iinclude -Itest
     "-I$(dirname "$cudnn_h")" "-I$(dirname "$(first cublasLt.h "${folders[@]}")")" -Xcompiler -fopenmp)
   [ -d $parts ] && flags+=(-I$parts)
@@ -95,14 +121,20 @@ part_build() {
     echo "test_core_device test/test_core_device.cu"
     echo "test_comm_peer_gpu test/test_comm_peer_gpu.cu"
     echo "test_optim_gpu test/test_optim_gpu.cu"
+    if [ -n "$nccl" ] && [ -n "$nccl_h" ]; then echo "test_comm_nccl_gpu -I$(dirname "$nccl_h") test/test_comm_nccl_gpu.cu"; fi
     echo "test_main -x cu test/main.cpp"
   } >$work/sources
-  xargs -P "$(nproc)" -L 1 sh -c 'name=$0; exec "$@" -c -o '$work'/$name.o' <<<"$(
+  limited "$(left)" xargs -P "$(nproc)" -L 1 sh -c 'name=$0; exec "$@" -c -o '$work'/$name.o' <<<"$(
     while read -r name source; do echo "$name $nvcc ${flags[*]} $source"; done <$work/sources
   )"
   ar rcs $work/compiled_cuda.a "${compiled[@]}"
   for test in "${tests[@]}"; do
-    "$nvcc" -o $work/$test $work/$test.o $work/test_main.o $work/compiled_cuda.a "${libraries[@]}"
+    local more=()
+    if [ $test = test_comm_nccl_gpu ]; then
+      [ -f $work/$test.o ] || { rm -f $work/$test; continue; }
+      more=("-L$(dirname "$nccl")" "-l:$(basename "$nccl")" -Xlinker "-rpath=$(dirname "$nccl")")
+    fi
+    "$nvcc" -o $work/$test $work/$test.o $work/test_main.o $work/compiled_cuda.a "${libraries[@]}" "${more[@]}"
   done
   "$nvcc" -o $work/gpu_bench $work/gpu_bench.o $work/compiled_cuda.a "${libraries[@]}"
   rm $work/*.[ao]
@@ -111,64 +143,119 @@ part_build() {
 # Whether the programs in build/gpu are for this GPU and start here; they may have been built elsewhere.
 is_built() { [ "$(cat $work/done.build 2>/dev/null)" = "$arch" ] && $work/test_exec_cuda_gpu --count >/dev/null 2>&1; }
 
-part_tests() {
-  local failed=0
-  : >$work/tests.txt
-  for test in "${tests[@]}"; do
-    # Programs that hang must leave time for the other parts.
-    { echo "== $test" && timeout -k 5 $(($(left) / 2)) $work/$test; } 2>&1 | tee -a $work/tests.txt || failed=1
-  done
-  return $failed
+# each PART SHARES NAME COMMAND...: runs a command of a part, in one of SHARES equal shares of the part's time, unless it ended well
+# in an earlier run. Its output is in PART/NAME.
+each() {
+  local shares=$2 name=$3 log=$work/$1/$3 code=0
+  shift 3
+  mkdir -p "$(dirname "$log")"
+  if [ -f "$log.done" ]; then say "$name is done"; return; fi
+  { echo "== $name" && limited $(($(left) / shares + 1)) "$@"; } 2>&1 | tee "$log" || code=$?
+  case $code in
+    0) touch "$log.done" ;;
+    124) echo "$name was cut off" | tee -a "$log" ;;
+  esac
+  return $code
 }
 
-part_sanitizer() {
-  command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not here" | tee $work/sanitizer.txt; return; }
-  local failed=0
-  : >$work/sanitizer.txt
-  for tool in memcheck racecheck; do
-    echo "== $tool" | tee -a $work/sanitizer.txt
-    timeout -k 5 "$(left)" compute-sanitizer --tool $tool --error-exitcode 9 $work/test_exec_cuda_gpu -tc="*each operation*" 2>&1 |
-      tail -15 | tee -a $work/sanitizer.txt || failed=1
+part_tests() {
+  local worst=0 shares=${#tests[@]}
+  for test in "${tests[@]}"; do
+    if [ $test = test_comm_nccl_gpu ] && ! { [ -n "$nccl" ] && [ -x $work/$test ]; }; then
+      say "NCCL is not here"
+      : $((shares--))
+      continue
+    fi
+    # Programs that hang must leave time for the others.
+    each tests $((shares--)) $test $work/$test || worst=$(worse $worst $?)
   done
-  return $failed
+  return $worst
 }
 
 part_bench() {
-  local mine failed=0
-  mine=$(left)
-  if [[ " ${chosen[*]} " == *" peers "* ]]; then mine=$((mine / 2)); fi
-  local end=$((SECONDS + mine))
+  local worst=0 but=()
+  { limited 30 $work/gpu_bench --list all_reduce && limited 30 $work/gpu_bench --list; } >$work/cases ||
+    say "the cases of gpu_bench are unknown"
+  limited 30 $work/gpu_bench --properties >$work/properties.json || say "the properties of the GPU are unknown"
+  if [ -z "$again" ] && [ -f $work/bench.jsonl ]; then but=(--but $work/bench.jsonl); fi
   # Ranks that share the GPU need a separate run: see gpu_bench.cu.
-  timeout -k 5 $((mine / 5 + 1)) $work/gpu_bench all_reduce | tee $work/bench.jsonl || failed=1
-  timeout -k 5 $((end > SECONDS ? end - SECONDS : 1)) $work/gpu_bench | tee -a $work/bench.jsonl || failed=1
-  return $failed
+  limited $(($(left) / 5 + 1)) $work/gpu_bench "${but[@]}" all_reduce | tee -a $work/bench.jsonl || worst=$?
+  limited "$(left)" $work/gpu_bench "${but[@]}" | tee -a $work/bench.jsonl || worst=$(worse $worst $?)
+  return $worst
+}
+
+# Exchanges over peer memory are left out: the tools run one kernel at a time, and these wait for each other.
+part_sanitizer() {
+  mkdir -p $work/sanitizer
+  command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not here" | tee $work/sanitizer/none; return; }
+  rm -f $work/sanitizer/none
+  local worst=0 shares=8
+  for tool in memcheck racecheck; do
+    sanitized() {
+      each sanitizer $((shares--)) "$tool of $1" compute-sanitizer --tool $tool --error-exitcode 9 "${@:2}" || worst=$(worse $worst $?)
+    }
+    sanitized operations $work/test_exec_cuda_gpu -tc="*each operation agrees*"
+    sanitized optimizers $work/test_optim_gpu -tc="rules compute*,Muon computes*"
+    sanitized codecs $work/gpu_bench codec/
+    sanitized "operations in 16 bits" $work/test_exec_cuda_gpu -tc="*in 16 bits gradients*"
+  done
+  return $worst
 }
 
 part_peers() {
-  LD_LIBRARY_PATH=$users_path python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || { say "PyTorch with a GPU is not here"; return; }
-  LD_LIBRARY_PATH=$users_path timeout -k 5 "$(left)" python3 bench/peers/torch_step_gpu.py | tee $work/peers.jsonl
+  if ! LD_LIBRARY_PATH=$users_path python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+    say "PyTorch with a GPU is not here"
+    return
+  fi
+  local but=()
+  if [ -z "$again" ] && [ -f $work/peers.jsonl ]; then but=(--but $work/peers.jsonl); fi
+  LD_LIBRARY_PATH=$users_path limited "$(left)" python3 bench/peers/torch_step_gpu.py "${but[@]}" | tee -a $work/peers.jsonl
 }
 
 part_report() { python3 bench/gpu_report.py $work "$device" "$(cat $work/cuda)"; }
 
-all=(build tests bench peers sanitizer report)
+# The parts, each with its share of the time that is left to it and the parts that follow.
+declare -A weight=([build]=100 [tests]=3 [bench]=4 [sanitizer]=2 [peers]=4 [report]=0)
+all=(build tests bench sanitizer peers report)
 chosen=("$@")
+again=${1:-}
 if [ $# -eq 0 ]; then
+  if ! is_built; then
+    forget
+    rm -f $work/done.build
+  fi
+  unbegun=() cut_off=()
   for part in "${all[@]}"; do
-    if [ "$part" = build ] && ! is_built; then rm -f $work/done.*; fi
-    if [ "$part" != report ] && [ -f $work/done.$part ]; then say "$part is done"; else chosen+=("$part"); fi
+    if [ -f $work/done.$part ]; then say "$part is done";
+    elif [ -f $work/partial.$part ]; then cut_off+=("$part");
+    elif [ "$part" != report ]; then unbegun+=("$part"); fi
   done
+  chosen=("${unbegun[@]}" "${cut_off[@]}" report)
 fi
 for part in "${chosen[@]}"; do
   [[ " ${all[*]} " == *" $part "* ]] || { say "there is no part '$part'; there are fetch ${all[*]}" >&2; exit 2; }
-  say "$part, $(left) s left"
-  rm -f $work/done.$part
+done
+status=0
+for ((i = 0; i < ${#chosen[@]}; ++i)); do
+  part=${chosen[i]}
+  until=$limit
+  of=0
+  for later in "${chosen[@]:i}"; do of=$((of + weight[$later])); done
+  if [ $of -gt 0 ]; then until=$((SECONDS + $(left) * weight[$part] / of)); fi
+  say "$part, $(left) s of $((limit - SECONDS))"
+  rm -f $work/{done,partial}.$part
+  if [ -n "$again" ]; then rm -f $work/$part/*.done; fi
   # Not as a condition, because bash ignores set -e within one.
   set +e
   (set -e && part_$part)
   code=$?
   set -e
-  if [ $code -eq 0 ]; then echo "$arch" >$work/done.$part; else say "$part failed" && status=1; fi
-  if [ "${status:-0}" -ne 0 ] && [ "$part" = build ]; then exit 1; fi
+  case $code in
+    0) if [ "$part" != report ]; then echo "$arch" >$work/done.$part; fi ;;
+    124) say "$part was cut off" && touch $work/partial.$part ;;
+    *) say "$part failed" ;;
+  esac
+  if [ $code -ne 0 ]; then status=1; fi
+  if [ $code -ne 0 ] && [ "$part" = build ]; then exit 1; fi
 done
-exit "${status:-0}"
+exit $status

@@ -5,13 +5,17 @@ Models: torchvision's ResNets in channels_last; BERT, GPT-2 and the SST-5 classi
 scaled_dot_product_attention. AdamW (fused) and cross-entropy; the batch stays on the GPU. Precisions: f32 (no TF32), tf32, bf16 and
 f16 (autocast; f16 with a gradient scaler). Settings: eager; graph, eager captured as one CUDA graph; compile, torch.compile with
 max-autotune (which captures graphs itself). Prints one JSON object per line: model, precision, setting, batch, samples_per_sec,
-step_ms. Settings without compilation run first.
+step_ms; or, for a setting that PyTorch refuses or that takes too long to compile, error instead of the last two. All settings of the
+first model come first, so that a run that is cut off has some whole comparisons.
 
-    torch_step_gpu.py [--models resnet18/28x28,bert/128] [--precisions bf16,f16] [--settings eager,graph,compile]
+    torch_step_gpu.py [--models resnet18/28x28,bert/128] [--precisions bf16,f16] [--settings eager,graph,compile] [--but FILE]
     torch_step_gpu.py --device cpu --shrink --settings eager        smoke test without a GPU
 """
 import argparse
+import contextlib
+import itertools
 import json
+import signal
 import statistics
 import sys
 import time
@@ -156,7 +160,26 @@ def captured(step):
     return graph.replay
 
 
+class TooLong(BaseException):
+    """Not an Exception, which PyTorch's compiler would take for a kernel that it cannot use."""
+
+
+@contextlib.contextmanager
+def at_most(seconds):
+    """Raises TooLong in what runs within after these seconds."""
+    def end(*_):
+        raise TooLong(f"not compiled within {seconds} s")
+
+    signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
 def measure(name, precision, setting, options):
+    """The fields of a result."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "f32"
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(1)
@@ -167,8 +190,9 @@ def measure(name, precision, setting, options):
     finish = torch.cuda.synchronize if options.device == "cuda" else lambda: None
     if setting == "graph":
         step = captured(step)
-    for _ in range(10):
-        step()
+    with at_most(options.compile_seconds):
+        for _ in range(10):
+            step()
     times = []
     for _ in range(5):
         finish()
@@ -178,9 +202,19 @@ def measure(name, precision, setting, options):
         finish()
         times.append((time.perf_counter() - start) / options.steps)
     median = statistics.median(times)
-    print(json.dumps({"model": name, "precision": precision, "setting": setting, "batch": batch,
-                      "samples_per_sec": batch / median, "step_ms": median * 1e3, "least_ms": min(times) * 1e3,
-                      "most_ms": max(times) * 1e3, "torch": torch.__version__}), flush=True)
+    return {"batch": batch, "samples_per_sec": batch / median, "step_ms": median * 1e3, "least_ms": min(times) * 1e3,
+            "most_ms": max(times) * 1e3}
+
+
+def measured(path):
+    """What a file has results of."""
+    found = set()
+    with open(path) as file:
+        for line in file:
+            with contextlib.suppress(ValueError, KeyError):  # a line that was cut off
+                row = json.loads(line)
+                found.add((row["model"], row["precision"], row["setting"]))
+    return found
 
 
 def main():
@@ -188,21 +222,28 @@ def main():
     parser.add_argument("--models", default=",".join(BATCH), help="comma-separated, from %(default)s (default: all)")
     parser.add_argument("--precisions", default="bf16,f16", help="comma-separated (default: %(default)s)")
     parser.add_argument("--settings", default="eager,graph,compile", help="comma-separated (default: %(default)s)")
+    parser.add_argument("--but", metavar="FILE", help="leave out what FILE, an earlier output, has results of")
+    parser.add_argument("--compile-seconds", type=int, default=120,
+                        help="give a setting up that takes longer to compile (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=20, help="steps per timing (default: %(default)s)")
     parser.add_argument("--device", default="cuda", help="PyTorch device (default: %(default)s)")
     parser.add_argument("--shrink", action="store_true", help="small sizes and batches, for smoke tests only")
     options = parser.parse_args()
-    for precision in options.precisions.split(","):
-        for setting in options.settings.split(","):
-            if setting == "graph" and precision == "f16":
-                continue  # the gradient scaler synchronizes with the host
-            for name in options.models.split(","):
-                try:
-                    measure(name, precision, setting, options)
-                except Exception as error:  # report a setting that PyTorch refuses, and continue
-                    print(f"{name} {precision} {setting}: {error}", file=sys.stderr, flush=True)
-                torch._dynamo.reset()
-                torch.cuda.empty_cache()
+    done = measured(options.but) if options.but else set()
+    wanted = itertools.product(options.models.split(","), options.precisions.split(","), options.settings.split(","))
+    for name, precision, setting in wanted:
+        if setting == "graph" and precision == "f16":
+            continue  # the gradient scaler synchronizes with the host
+        if (name, precision, setting) in done:
+            continue
+        try:
+            result = measure(name, precision, setting, options)
+        except (Exception, TooLong) as error:  # a setting that PyTorch refuses; the others follow
+            print(f"{name} {precision} {setting}: {error}", file=sys.stderr, flush=True)
+            result = {"error": (str(error).splitlines() or [type(error).__name__])[0]}
+        print(json.dumps({"model": name, "precision": precision, "setting": setting, **result, "torch": torch.__version__}), flush=True)
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":
