@@ -1,5 +1,5 @@
 // Computes a model's outputs for inputs from a file, with weights of torchvision, Hugging Face or convoy; can
-// write the weights in the same form.
+// write the weights in the same form, or in another one.
 #include <cmath>
 #include <cstddef>
 #include <iostream>
@@ -27,7 +27,7 @@ using namespace convoy;
 namespace {
 
 struct Wanted {
-  std::string model = "resnet18", weights, inputs, outputs, save;
+  std::string model = "resnet18", weights, inputs, outputs, save, save_form = "as-read";
   int layers = 12, width = 768, heads = 12, ffn = 3072, length = 128, vocabulary = 0, positions = 0,
       predictions = 20, threads = 0;
 };
@@ -134,7 +134,11 @@ void infer(const Wanted& w) {
   }
   exec.result();
   outputs.write(w.outputs);
-  if (!w.save.empty()) train::save_weights(exec, plan, w.save, form);
+  if (!w.save.empty())
+    train::save_weights(exec, plan, w.save,
+                        w.save_form == "as-read"                            ? form
+                        : w.save_form == "huggingface" && w.model == "gpt2" ? examples::gpt2_of_hugging_face
+                                                                            : train::WeightsOptions{});
 }
 
 }  // namespace
@@ -151,8 +155,12 @@ int main(int argc, char** argv) {
   app.add_option("--inputs", w.inputs, "Safetensors file of the model's inputs by name, all as floats")
       ->required();
   app.add_option("--outputs", w.outputs, "Write the outputs to this safetensors file")->required();
-  app.add_option("--save", w.save,
-                 "Write the weights, in the form in which they were read, to this safetensors file");
+  CLI::Option* const save = app.add_option("--save", w.save, "Write the weights to this safetensors file");
+  app.add_option("--save-form", w.save_form,
+                 "Form of --save's file: that in which the weights were read, convoy's, or Hugging Face's, "
+                 "which differs from convoy's for gpt2 alone")
+      ->check(CLI::IsMember({"as-read", "convoy", "huggingface"}))
+      ->needs(save);
   for (auto [name, value, about] : {std::tuple{"--layers", &w.layers, "Layers of a Transformer"},
                                     {"--width", &w.width, "Features per token"},
                                     {"--heads", &w.heads, "Number of attention heads"},

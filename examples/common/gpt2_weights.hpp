@@ -9,6 +9,10 @@
 
 namespace examples {
 
+/// As Hugging Face's GPT2LMHeadModel, with the weights of linear layers as [in, out].
+inline constexpr convoy::train::WeightsOptions gpt2_of_hugging_face{.transposed =
+                                                                        convoy::models::gpt2_is_transposed};
+
 /// Hugging Face's files store the weights of linear layers as [in, out], and those of a model without a head
 /// lack the prefix "transformer.". convoy's files do neither. An empty path: as convoy's files.
 inline convoy::train::WeightsOptions gpt2_form_of(const std::string& path) {
@@ -19,7 +23,7 @@ inline convoy::train::WeightsOptions gpt2_form_of(const std::string& path) {
   const auto* weight =
       file.find(convoy::concat(form.prefix.empty() ? "transformer." : "", "h.0.attn.c_attn.weight"));
   if (weight != nullptr && weight->shape.size() == 2 && weight->shape[0] < weight->shape[1])
-    form.transposed = convoy::models::gpt2_is_transposed;
+    form.transposed = gpt2_of_hugging_face.transposed;
   return form;
 }
 

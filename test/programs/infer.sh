@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# infer.sh PROGRAM: reads weights in the layouts of convoy and of Hugging Face, writes them in the same layout, and refuses files that do
+# infer.sh PROGRAM: reads weights in the layouts of convoy and of Hugging Face, writes them in either layout, and refuses files that do
 # not fit. (scripts/torch_weights.py compares its results with PyTorch's.)
 program=$1
 . "$(dirname "$0")/trains.bash"
@@ -37,6 +37,29 @@ for weights in own theirs; do
     shape='"h.0.attn.c_attn.weight":{"dtype":"F32","shape":\[4, 12\]'
   grep -aq "$shape" "$scratch/saved" || complain "weights of $weights written as they were"
 done
+# Random weights go from Hugging Face's layout to convoy's and back, and compute the same logits in each. The matrix attn.c_proj is square, so
+# that its shape does not tell the layout.
+numbers=$(($(wc -c < "$scratch/theirs") - $(head -c 8 "$scratch/theirs" | od -An -tu8) - 8))
+head -c $numbers /dev/urandom | od -An -v -tu1 -w4 | LC_ALL=C awk '{ printf "\\%03o\\%03o\\%03o\\%o", $1, $2, $3, $1 % 2 ? 61 : 189 }' > "$scratch/octal"
+printf "$(cat "$scratch/octal")" | dd of="$scratch/theirs" bs=1 seek=$(($(wc -c < "$scratch/theirs") - numbers)) conv=notrunc 2> /dev/null
+converts() { # converts FROM FORM TO: writes the weights of FROM in a form to TO, and keeps the logits of FROM
+  "$program" $sizes --threads 1 --weights "$scratch/$1" --inputs "$scratch/in" --outputs "$scratch/logits-of-$1" --save "$scratch/$3" --save-form "$2" \
+    > "$scratch/out" 2>&1 || complain "weights of $1 in the form $2"
+}
+converts theirs convoy convoys
+converts convoys huggingface head
+converts head convoy again
+converts again as-read same
+for layout in "convoys 12, 4" "head 4, 12"; do
+  grep -aq "\"transformer.h.0.attn.c_attn.weight\":{\"dtype\":\"F32\",\"shape\":\[${layout#* }\]" "$scratch/${layout%% *}" || complain "the layout of ${layout%% *}"
+done
+for from in convoys head again; do
+  cmp "$scratch/logits-of-theirs" "$scratch/logits-of-$from" || complain "the logits by $from"
+done
+cmp -s "$scratch/convoys" "$scratch/again" && cmp -s "$scratch/again" "$scratch/same" || complain "the same weights after two conversions"
+cmp -s "$scratch/convoys" "$scratch/head" && complain "two layouts in one file"
+refused "a form of no file" "^--save-form requires --save$" $sizes --weights "$scratch/own" --inputs "$scratch/in" --outputs "$scratch/logits" --save-form convoy
+refused "an unknown form" "^--save-form: onnx not in" $sizes --weights "$scratch/own" $files --save-form onnx
 refused "weights of another model" "has shape .*, expected|lacks [0-9]+ of the model's tensors" --model resnet18 --weights "$scratch/own" $files
 refused "a vocabulary that is not the weights'" "'transformer.wte.weight' has shape .*, expected" ${sizes/vocabulary 4/vocabulary 5} --weights "$scratch/own" $files
 # An input whose second id is no whole number: 1.5, a NaN, and 1e20, all as floats.

@@ -78,9 +78,9 @@ class WeightSaver {
 /// Throws CheckpointError, which names a tensor, unless everything matched.
 void require_whole(const LoadedWeights& weights, const std::filesystem::path& path);
 
-/// Writes the trainer's weights, to be read by torch's `load_state_dict(safetensors.torch.load_file(path))`.
-/// All workers must call it together; rank 0 writes. May be called while servers serve. Throws Error on all
-/// workers if the file cannot be written; a rank that only serves is not told.
+/// Writes the trainer's weights by their PyTorch names; a tied tensor is stored once. Hugging Face's GPT-2
+/// needs `options.transposed`. All workers must call it together; rank 0 writes. May be called while servers
+/// serve. Throws Error on all workers if the file cannot be written; a rank that only serves is not told.
 template <class Trainer>
 void save_weights(Trainer& trainer, const std::filesystem::path& path, const WeightsOptions& options = {}) {
   WeightSaver saver(options);
