@@ -1,4 +1,5 @@
-// Trains GPT-2 on a text whose bytes are its tokens, or on a file of tokens; or generates text.
+// Trains GPT-2 on a text, whose tokens are its bytes or those of a byte-pair encoding, or on a file of
+// tokens; or generates text.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -16,6 +17,7 @@
 #include "common/sizes.hpp"
 #include "common/training.hpp"
 #include <convoy/data/bpe.hpp>
+#include <convoy/data/text_file.hpp>
 #include <convoy/data/token_file.hpp>
 #include <convoy/exec/host/host.hpp>
 #include <convoy/graph/dynamic.hpp>
@@ -39,18 +41,23 @@ struct Wanted {
   Sampling sampling;
 };
 
+/// None without --merges.
+std::optional<data::Bpe> bpe_of(const Wanted& wanted) {
+  if (wanted.merges.empty()) return std::nullopt;
+  data::Bpe bpe = data::read_bpe(existing("--merges", wanted.merges));
+  if (bpe.size() > wanted.sizes.vocabulary)
+    fail<ConfigError>(wanted.merges, " has ", bpe.size(), " tokens, more than the vocabulary of ",
+                      wanted.sizes.vocabulary);
+  return bpe;
+}
+
 /// Text as tokens: its bytes, or byte-pair encoding if there are merges.
 class Tokens {
  public:
-  explicit Tokens(const Wanted& wanted) : vocabulary_(wanted.sizes.vocabulary) {
-    if (!wanted.merges.empty())
-      bpe_ = data::read_bpe(existing("--merges", wanted.merges));
-    else if (wanted.bits != 8)
+  explicit Tokens(const Wanted& wanted) : vocabulary_(wanted.sizes.vocabulary), bpe_(bpe_of(wanted)) {
+    if (!bpe_ && wanted.bits != 8)
       fail<ConfigError>("--generate with --bits ", wanted.bits,
                         " needs --merges, the byte-pair encoding of these tokens");
-    if (bpe_ && bpe_->size() > vocabulary_)
-      fail<ConfigError>(wanted.merges, " has ", bpe_->size(), " tokens, more than the vocabulary of ",
-                        vocabulary_);
   }
 
   /// The number of ids that stand for text.
@@ -131,13 +138,23 @@ void generate(const Options& o, const Wanted& wanted) {
   std::cout << '\n';
 }
 
+/// The tokens of --data.
+data::TokenFile tokens_of(const Options& options, const Wanted& wanted) {
+  const std::string& path = existing("--data", options.data);
+  const std::optional<data::Bpe> bpe = bpe_of(wanted);
+  if (!bpe) return {path, wanted.sizes.vocabulary, static_cast<data::TokenWidth>(wanted.bits)};
+  if (wanted.bits != 8)
+    fail<ConfigError>("--merges encodes a text, but with --bits ", wanted.bits,
+                      " --data holds tokens; leave out one of the two options");
+  return {bpe->encode(data::read_text(path)), path, wanted.sizes.vocabulary};
+}
+
 struct Text {
   data::TokenFile tokens;
   data::TokenBlocks train, test;
   DynamicPlan plan;
   Text(const Options& options, models::Gpt2Sizes sizes, const Wanted& wanted)
-      : tokens(existing("--data", options.data), sizes.vocabulary,
-               static_cast<data::TokenWidth>(wanted.bits)),
+      : tokens(tokens_of(options, wanted)),
         train(tokens.part(0, border(tokens, wanted)), {.length = sizes.length}),
         test(tokens.part(border(tokens, wanted), tokens.size()),
              {.length = sizes.length, .places = data::BlockPlaces::aligned}),
@@ -202,8 +219,8 @@ int main(int argc, char** argv) {
              "--generate samples from this many likeliest tokens (0: from all)", Accepts::not_negative,
              "--generate"},
             {"--merges", &wanted.merges,
-             "GPT-2's merges.txt, the byte-pair encoding of --generate; without it, tokens are bytes",
-             Accepts::file, "--generate"}}),
+             "GPT-2's merges.txt, the byte-pair encoding of the text; without it, tokens are bytes",
+             Accepts::file}}),
        .instead =
            [&](const Options& options) {
              if (wanted.generate > 0) generate(options, wanted);

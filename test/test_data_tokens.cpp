@@ -50,6 +50,18 @@ std::vector<i32> firsts(const data::TokenBlocks& set, std::int64_t epoch, data::
 
 }  // namespace
 
+TEST_CASE("tokens: ids in memory are those of a file") {
+  const data::TokenFile tokens({7, 70'000, 3, 9, 2}, "a text", 80'000);
+  CHECK(tokens.size() == 5);
+  std::vector<i32> ids(3);
+  tokens.part(1, 5).read(1, ids);
+  CHECK(ids == std::vector<i32>{3, 9, 2});
+  CHECK(sentence<data::DataError>([&] {
+          data::TokenFile({1, 9}, "a text", 9).read(0, std::span(ids).first(2));
+        }) == "data: a text has id 9 at byte 4, expected one below 9");
+  CHECK(sentence<data::DataError>([] { data::TokenFile({}, "a text", 9); }) == "data: a text has no tokens");
+}
+
 TEST_CASE("tokens: ids of 16 and of 32 bits come back, little-endian") {
   const data_files::Folder folder;
   const std::vector<i32> ids{0, 1, 255, 256, 65'535, 50'256};

@@ -7,7 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/dtype.hpp>
@@ -16,7 +19,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <algorithm>
-#include <string>
+#include <bit>
 #include <utility>
 
 #include <convoy/core/file.hpp>
@@ -27,12 +30,15 @@ namespace convoy::data {
 /// Bits of an id in a token file.
 enum class TokenWidth : int { bits8 = 8, bits16 = 16, bits32 = 32 };
 
-/// The ids of a token file. Copies share the mapping.
+/// The ids of a token file, or of a text that was encoded in memory. Copies share the ids.
 class TokenFile {
  public:
   /// Ids are below `vocabulary`. Throws DataError if the file is missing or empty, or its size is not that of
   /// whole ids; ConfigError if the vocabulary is not positive.
   TokenFile(const std::filesystem::path& path, int vocabulary, TokenWidth width = TokenWidth::bits16);
+
+  /// From ids in memory, which error messages call `name`. Throws DataError if there are none.
+  TokenFile(std::vector<i32> ids, std::string name, int vocabulary);
 
   std::size_t size() const { return size_; }
   /// Ids [first, last) as a file of their own. Throws ConfigError if the range is empty or exceeds the file.
@@ -42,7 +48,9 @@ class TokenFile {
   void read(std::size_t first, std::span<i32> to) const;
 
  private:
-  MappedFile file_;
+  std::string name_;
+  std::shared_ptr<const void> owner_;  // of the ids
+  const unsigned char* ids_;           // little-endian
   int vocabulary_;
   std::size_t bytes_;  // of one id
   std::size_t first_ = 0, size_ = 0;
@@ -90,18 +98,31 @@ class TokenBlocks {
 #if CONVOY_DEFINITIONS
 
 CONVOY_FUNCTION TokenFile::TokenFile(const std::filesystem::path& path, int vocabulary, TokenWidth width)
-    : file_(path), vocabulary_(vocabulary), bytes_(static_cast<std::size_t>(width) / 8) {
+    : name_(path.string()), vocabulary_(vocabulary), bytes_(static_cast<std::size_t>(width) / 8) {
+  const auto file = std::make_shared<const MappedFile>(path);
   if (vocabulary < 1) fail<ConfigError>("data: the vocabulary must have at least 1 token, not ", vocabulary);
-  if (file_.bytes().size() % bytes_ != 0)
-    fail<DataError>("data: ", file_.path(), " is ", file_.bytes().size(),
-                    " bytes long, expected a multiple of ", bytes_, ", the size of an id");
-  size_ = file_.bytes().size() / bytes_;
+  if (file->bytes().size() % bytes_ != 0)
+    fail<DataError>("data: ", name_, " is ", file->bytes().size(), " bytes long, expected a multiple of ",
+                    bytes_, ", the size of an id");
+  ids_ = reinterpret_cast<const unsigned char*>(file->bytes().data());
+  size_ = file->bytes().size() / bytes_;
+  owner_ = file;
+}
+
+CONVOY_FUNCTION TokenFile::TokenFile(std::vector<i32> ids, std::string name, int vocabulary)
+    : name_(std::move(name)), vocabulary_(vocabulary), bytes_(sizeof(i32)), size_(ids.size()) {
+  static_assert(std::endian::native == std::endian::little);
+  if (vocabulary < 1) fail<ConfigError>("data: the vocabulary must have at least 1 token, not ", vocabulary);
+  if (ids.empty()) fail<DataError>("data: ", name_, " has no tokens");
+  const auto owner = std::make_shared<const std::vector<i32>>(std::move(ids));
+  ids_ = reinterpret_cast<const unsigned char*>(owner->data());
+  owner_ = owner;
 }
 
 CONVOY_FUNCTION TokenFile TokenFile::part(std::size_t first, std::size_t last) const {
   if (first >= last || last > size_)
-    fail<ConfigError>("data: ids ", first, " to ", last, " are not a range of ", file_.path(),
-                      ", which holds ", size_, " ids");
+    fail<ConfigError>("data: ids ", first, " to ", last, " are not a range of ", name_, ", which holds ",
+                      size_, " ids");
   TokenFile part = *this;
   part.first_ = first_ + first;
   part.size_ = last - first;
@@ -110,9 +131,9 @@ CONVOY_FUNCTION TokenFile TokenFile::part(std::size_t first, std::size_t last) c
 
 CONVOY_FUNCTION void TokenFile::read(std::size_t first, std::span<i32> to) const {
   if (first > size_ || to.size() > size_ - first)
-    fail<DataError>("data: ids ", first, " to ", first + to.size(), " of ", file_.path(),
+    fail<DataError>("data: ids ", first, " to ", first + to.size(), " of ", name_,
                     " were asked for, but the file holds ", size_);
-  const auto* from = reinterpret_cast<const unsigned char*>(file_.bytes().data()) + (first_ + first) * bytes_;
+  const unsigned char* from = ids_ + (first_ + first) * bytes_;
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < to.size(); ++i) {
     std::uint32_t id = 0;
@@ -128,8 +149,8 @@ CONVOY_FUNCTION void TokenFile::read(std::size_t first, std::span<i32> to) const
   if (largest < static_cast<std::uint32_t>(vocabulary_)) return;
   const auto bad = std::find_if(to.begin(), to.end(), [&](i32 id) { return id < 0 || id >= vocabulary_; });
   const std::size_t at = first_ + first + static_cast<std::size_t>(bad - to.begin());
-  fail<DataError>("data: ", file_.path(), " has id ", static_cast<std::uint32_t>(*bad), " at byte ",
-                  at * bytes_, ", expected one below ", vocabulary_);
+  fail<DataError>("data: ", name_, " has id ", static_cast<std::uint32_t>(*bad), " at byte ", at * bytes_,
+                  ", expected one below ", vocabulary_);
 }
 
 CONVOY_FUNCTION void write_tokens(const std::filesystem::path& path, std::span<const i32> ids,
