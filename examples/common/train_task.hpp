@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "update.hpp"
 #include <convoy/convoy.hpp>
 #include <convoy/core/file.hpp>
+#include <convoy/io/json.hpp>
 
 namespace examples {
 
@@ -30,16 +32,28 @@ inline std::int64_t total_steps(const Options& o, std::size_t samples, int world
   return o.steps > 0 ? std::min(o.steps, by_epochs) : by_epochs;
 }
 
+/// How many names there are, and the first few of them: `2 ('a', 'b')`.
+inline std::string count_and_some(const std::vector<std::string>& names) {
+  constexpr std::size_t most = 8;
+  std::string text = std::to_string(names.size());
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i)
+    text += (i == 0 ? " (" : ", ") + convoy::io::cited(names[i]);
+  if (names.size() > most) text += ", ...";
+  return names.empty() ? text : text + ')';
+}
+
 /// Loads the initial weights that the options name.
 template <class Trainer>
 void load_weights_of(const Options& o, const Task& task, Trainer& trainer) {
   using namespace convoy;
   const auto loaded = train::load_weights(
       trainer, o.weights, o.partial_weights ? train::Match::partial : train::Match::whole, task.weights);
-  if (trainer.rank() == 0 && !o.quiet && !loaded.whole())
-    std::cout << o.weights << ": " << loaded.loaded << " tensors loaded, " << loaded.missing.size()
-              << " of the model's missing, " << loaded.unexpected.size() << " unexpected, "
-              << loaded.of_other_shape.size() << " of another shape\n";
+  if (trainer.rank() != 0 || o.quiet || loaded.whole()) return;
+  std::vector<std::string> of_other_shape;
+  for (const train::OfOtherShape& tensor : loaded.of_other_shape) of_other_shape.push_back(tensor.name);
+  std::cout << o.weights << ": " << loaded.loaded << " tensors loaded, " << count_and_some(loaded.missing)
+            << " of the model's missing, " << count_and_some(loaded.unexpected) << " unexpected, "
+            << count_and_some(of_other_shape) << " of another shape\n";
 }
 
 /// Whether an exchange counts what it sends. MPI does not tell what MPI_Allreduce sends.

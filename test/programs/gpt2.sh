@@ -94,11 +94,15 @@ refused "batch norms of all ranks" "^gpt2: --sync-batch-norm is for models with 
 refused "taps of filters" "^gpt2: --keep-dead-taps is for models with convolutions, and gpt2 has none$" --data "$scratch/text" $small --keep-dead-taps
 refused "a text by nothing" "--generate needs --weights or --checkpoint" --generate 5 $small
 both="--weights $scratch/kept/step-200/model.safetensors --checkpoint $scratch/kept"
+trains "a model of another vocabulary and one more layer" 9 --data "$scratch/text" ${small/layers 2/layers 3} --vocabulary 300 --steps 1 \
+  --weights "$scratch/kept/step-200/model.safetensors" --partial-weights
+grep -q "/model.safetensors: 27 tensors loaded, 12 ('transformer.h.2.[^)]*, \.\.\.) of the model's missing, 0 unexpected, 1 ('transformer.wte.weight') of another shape$" "$scratch/out" ||
+  complain "the names of tensors that do not fit"
 refused "an evaluation of two models" "^gpt2: --evaluate evaluates either --weights or .*; leave out one of the two options$" --evaluate $small --data "$scratch/text" $both
 refused "a text by two models" "^gpt2: --generate takes either --weights or .*; leave out one of the two options$" --generate 5 $small $both
 refused "tokens that are no bytes" "needs --merges" --generate 5 --bits 16 $small --checkpoint "$scratch/kept"
 refused "no checkpoint" "there is no checkpoint in" --generate 5 $small --checkpoint "$scratch/none"
-# By byte-pair encoding: " t", "th", "the" and " the" are tokens.
+# By byte-pair encoding: "th", "the" and " the" are tokens.
 printf '#version: 0.2\nt h\nth e\n\304\240 the\n' > "$scratch/merges"
 encoded="$small --vocabulary 260 --merges $scratch/merges"
 trains "a text by byte-pair encoding" 9 --data "$scratch/text" $encoded --steps 20 --quiet --checkpoint "$scratch/encoded"
