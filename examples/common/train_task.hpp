@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <span>
@@ -64,15 +65,18 @@ template <class Trainer>
 void evaluate_only(const Options& o, const Task& task, Trainer& trainer,
                    convoy::train::Checkpoints<Trainer>* checkpoints) {
   using namespace convoy;
+  std::string of = o.weights;
   if (checkpoints != nullptr) {
-    checkpoints->restore();
-    if (trainer.steps_done() == 0) fail<ConfigError>("--evaluate: there is no checkpoint in ", o.checkpoint);
+    const std::filesystem::path newest = checkpoints->newest();
+    if (newest.empty()) fail<ConfigError>("--evaluate: there is no checkpoint in ", o.checkpoint);
+    train::load_weights(trainer, newest / "model.safetensors");
+    of = newest.string();
   }
   const train::Evaluation test = trainer.evaluate(task.test ? task.test : task.train);
   if (trainer.rank() != 0) return;
   std::cout << "test loss:" << test.loss;
   if (test.accuracy) std::cout << ", test accuracy:" << *test.accuracy;
-  std::cout << " (" << test.rows << " rows, " << trainer.steps_done() << " steps of training)\n";
+  std::cout << " (" << test.rows << " rows, " << of << ")\n";
 }
 
 /// Trains, and writes each step where the options say.

@@ -58,7 +58,9 @@ trains "and then of one" 9 $world --steps 64 --resume
 [ "$(epoch)" = "54 256" ] || complain "and 4 of one: $(epoch)"
 refused "rows of ranks that read all" "every rank has its own" --data "$scratch/text" $small --unsharded --batches "$scratch/rows"
 "$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --evaluate > "$scratch/out" 2>&1 &&
-  grep -q "^test loss:.*200 steps of training" "$scratch/out" || complain "evaluation of a checkpoint"
+  grep -q "^test loss:.* rows, $scratch/kept/step-200)$" "$scratch/out" || complain "evaluation of a checkpoint"
+trains "by another optimizer" 9 --data "$scratch/text" $small --optimizer muon --steps 2 --quiet --checkpoint "$scratch/muon"
+"$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/muon" --evaluate > "$scratch/out" 2>&1 || complain "evaluation without the optimizer of the training"
 trains "the text by heart" 0.1 --data "$scratch/text" $small --epochs 64 --steps 800 --lr 0.01 --quiet --checkpoint "$scratch/heart"
 generate() { "$program" $small --threads 1 --checkpoint "$scratch/heart" --generate "$@" 2>&1; }
 generate 114 --prompt "The quick" --temperature 0 > "$scratch/out"

@@ -206,6 +206,10 @@ class Checkpoints final : public Keeper {
     return position;
   }
 
+  /// The folder of the newest checkpoint, for example to load its weights alone; empty if there is none. All
+  /// ranks call it together. Throws CheckpointError if the folder cannot be read.
+  std::filesystem::path newest() { return find_newest() ? folder_.of(kept_) : std::filesystem::path(); }
+
   bool due(std::int64_t steps_done, bool epoch_ends) const override {
     const std::int64_t every = folder_.options().every;
     return every == 0 ? epoch_ends : !epoch_ends && steps_done % every == 0;
