@@ -9,6 +9,8 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -32,6 +34,17 @@ struct Dropped {
   static constexpr void define(auto& g) {
     auto x = g.dropout(g.flatten(g.input("image", image)), {.p = 0.5f});
     x = g.linear(x, {.features = classes});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", classes)));
+  }
+};
+
+/// A kernel whose outer taps see only padding, and a mean, which is not finite if a pixel is not.
+struct DeadMean {
+  static constexpr void define(auto& g) {
+    auto x = g.avg_pool(g.input("image", image), {.kernel = 8});
+    x = g.conv2d(x, {.channels = 3, .kernel = 3});
+    x = g.linear(g.flatten(x), {.features = classes});
     g.output("logits", x);
     g.loss(g.cross_entropy(x, g.label("label", classes)));
   }
@@ -179,6 +192,30 @@ TEST_CASE("skip_not_finite skips a step whose loss is not finite, and the epoch 
         if (!std::isfinite(value)) fail("a parameter is not finite");
     });
   }
+}
+
+TEST_CASE_TEMPLATE("a skipped step decays dead taps on no rank, also if the rank's updates are a server's",
+                   Comm, comm::ParameterServer<Threads>,
+                   comm::ParameterServer<Threads, comm::Sync, 1, comm::Placement::beside>) {
+  static_assert(plan_of<DeadMean>.dead_parameters() == 24);
+  const Blobs poisoned(50, 7, 3);
+  const auto trained = [&]<class C>(int ranks, int workers) {
+    std::vector<std::vector<float>> all(static_cast<std::size_t>(workers));
+    Threads::World(ranks).run([&](const Threads& endpoint) {
+      Trainer<DeadMean, optim::Adam, C, exec::Reference<f32>> trainer(
+          {.batch = batch,
+           .optimizer = {.lr = 0.05f, .weight_decay = 0.1f},
+           .guard = {.skip_not_finite = true}},
+          endpoint);
+      trainer.fit(poisoned, epochs(2));
+      if (endpoint.rank() < workers) all[static_cast<std::size_t>(endpoint.rank())] = all_parameters(trainer);
+    });
+    CHECK(all[0] == all[1]);
+    return all[0];
+  };
+  const int servers = std::is_same_v<Comm, comm::ParameterServer<Threads>> ? 0 : 1;
+  CHECK(trained.template operator()<Comm>(2 + servers, 2) ==
+        trained.template operator()<comm::Ring<Threads>>(2, 2));
 }
 
 TEST_CASE("a fit in which no loss is finite ends, even if such steps are skipped") {

@@ -27,6 +27,10 @@ namespace convoy::comm {
 ///                      starts anew. Or it returns a Decision, the same on all ranks: `again` requests one
 ///                      more round of `arrived` for each part, `partial()` over all ranks, and `decide()`.
 ///   `update(part)`     or `operator()`: updates the parameters of the part, whatever was decided
+///
+/// On a worker whose parameters are updated by servers on other ranks, none of these is called but
+///
+///   `decided(d)`       optional: what the servers have decided about this step, apply or skip
 template <class U, class... Part>
 concept Decider = requires(U& u, Part... part) {
   { u.decides() } -> std::same_as<bool>;
@@ -70,6 +74,7 @@ class BasicUpdate {
   void arrived(Part... part) const { rule_->arrived(object_, part...); }
   std::span<double> partial() const { return rule_->partial(object_); }
   Decision decide() const { return rule_->decide(object_); }
+  void decided(Decision decision) const { rule_->decided(object_, decision); }
 
  private:
   struct Rule {
@@ -77,6 +82,7 @@ class BasicUpdate {
     void (*arrived)(void*, Part...);
     std::span<double> (*partial)(void*);
     Decision (*decide)(void*);
+    void (*decided)(void*, Decision);
   };
   template <class U>
   static Decision decide(void* it) {
@@ -95,7 +101,11 @@ class BasicUpdate {
   static constexpr Rule rule_of{[](void* it) { return static_cast<U*>(it)->decides(); },
                                 [](void* it, Part... part) { static_cast<U*>(it)->arrived(part...); },
                                 [](void* it) { return static_cast<U*>(it)->partial(); },
-                                &BasicUpdate::decide<U>};
+                                &BasicUpdate::decide<U>,
+                                [](void* it, [[maybe_unused]] Decision decision) {
+                                  if constexpr (requires(U & u) { u.decided(decision); })
+                                    static_cast<U*>(it)->decided(decision);
+                                }};
 
   void* object_;
   void (*update_)(void*, Part...);

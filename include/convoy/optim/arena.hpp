@@ -134,9 +134,17 @@ class Arena {
       return false;
   }();
 
+  /// What other ranks have decided about a step of which this rank updates nothing; see decay_dead.
+  void decided(Decision decision) {
+    Verdict theirs = verdict();
+    theirs.apply = decision == Decision::apply ? 1 : 0;
+    theirs.skipped += 1 - theirs.apply;
+    space_->write(&control_.data()->verdict, &theirs, sizeof theirs);
+  }
+
   /// Decays the dead taps in the whole arena at `parameters`, as part of step `step` with learning rate `lr`.
-  /// If servers make the updates, workers call this too, without `begin`, except if `decays_by_norms()`,
-  /// because only the servers know the norms.
+  /// If servers make the updates, workers call this too, without `begin`, and after `decided` if they update
+  /// nothing; except if `decays_by_norms()`, because only the servers know the norms.
   void decay_dead(std::int64_t step, float lr, float* parameters);
   /// The same as part of the step begun last.
   void decay_dead(float* parameters) { decay_dead(begun_.number, begun_.lr, parameters); }

@@ -68,6 +68,7 @@ struct WorkerUpdates {
     if (decision != Decision::again && r.optimizer_.knows_norm()) r.now_.gradient_norm = verdict.norm;
     return decision;
   }
+  void decided(Decision decision) const { replica->optimizer_.decided(decision); }
   /// Whether the Exec spends the time of the update instead of running the rule, as exec::Replay may.
   bool updates_itself([[maybe_unused]] Range range) const {
     if constexpr (requires { replica->exec_->updates(range); })

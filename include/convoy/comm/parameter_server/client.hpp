@@ -67,6 +67,8 @@ class Client {
     for (std::size_t b = 0; b < begun_.size(); ++b)
       if (!begun_[b]) begin(static_cast<int>(b));
   }
+  /// Whether a rule of the servers has skipped the step whose replies came last.
+  bool skipped() const { return skipped_; }
   /// Ends a step, once all replies have come.
   void end_step() {
     begun_.reset();
@@ -147,9 +149,12 @@ class Client {
   bool receive(std::size_t server) {
     Mailbox& mail = servers_[server];
     bool moved = false;
-    while (owed_[server] > 0 && mail.open(transport_) != nullptr) {
+    while (owed_[server] > 0) {
+      const LetterHead* const head = mail.open(transport_);
+      if (head == nullptr) break;
       const ServedPart& its = part(server, mail.expected());
       if (!mail.fetch(transport_, layout_.parameters.data() + its.range.begin)) break;
+      skipped_ = head->skipped != 0;
       mail.taken(transport_);
       moved = true;
       --owed_[server];
@@ -173,7 +178,7 @@ class Client {
   std::vector<int> owed_;     // outstanding replies, by server
   std::vector<StepOf> step_of_;
   int window_ = 1;
-  bool decides_ = false;
+  bool decides_ = false, skipped_ = false;
   std::int64_t step_ = 0;
 };
 

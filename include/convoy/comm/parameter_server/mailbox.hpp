@@ -38,7 +38,8 @@ struct LetterHead {
   std::int64_t step = 0;
   std::int64_t count = 0;
   std::uint32_t decides = 0;  ///< of a push: whether the sender expects a rule to decide before replies
-  std::byte rest[28] = {};
+  std::uint32_t skipped = 0;  ///< of a reply: whether that rule has skipped the step
+  std::byte rest[24] = {};
 };
 static_assert(sizeof(LetterHead) == 64);
 
@@ -54,6 +55,7 @@ class Mailbox {
     std::int64_t step = 0;
     const float* numbers = nullptr;  ///< of the part; unchanged until the letter is gone
     bool decides = false;            ///< of a push: see LetterHead
+    bool skipped = false;            ///< of a reply: see LetterHead
   };
 
   /// `copies`: outgoing numbers are copied, because they may change in flight or lie where the peer cannot
@@ -237,6 +239,7 @@ class Mailbox {
     head.step = outgoing.step;
     head.count = count_of(outgoing);
     head.decides = outgoing.decides ? 1 : 0;
+    head.skipped = outgoing.skipped ? 1 : 0;
     return head;
   }
 

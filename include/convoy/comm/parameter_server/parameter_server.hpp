@@ -30,6 +30,7 @@
 #include <convoy/comm/parameter_server/server.hpp>
 #include <convoy/comm/transport/culprit.hpp>
 #include <convoy/comm/transport/wait.hpp>
+#include <convoy/core/decision.hpp>
 #endif
 
 namespace convoy::comm {
@@ -355,13 +356,15 @@ CONVOY_FUNCTION void Served::begin(int bucket, Ready) {
 
 CONVOY_FUNCTION void Served::poll() { ends_->progress(); }
 
-CONVOY_FUNCTION void Served::finish(Update) {
+CONVOY_FUNCTION void Served::finish(Update update) {
   ends_->usable();
   ends_->client.begin_all();
   ends_->server.admit();
   ends_->wait("the exchange of a step",
               [](Ends& ends) { return ends.client.served() && ends.client.delivered(); });
   ends_->client.end_step();
+  if (updates({}).empty() && update.decides())
+    update.decided(ends_->client.skipped() ? Decision::skip : Decision::apply);
 }
 
 CONVOY_FUNCTION bool Served::reached(std::span<float> arena) const {

@@ -206,8 +206,10 @@ class Server {
     }
     if (!all_reduce_.complete()) return moved;
     all_reduce_.finish(update_->partial());
-    const bool again = update_->decide() == Decision::again;
+    const Decision decision = update_->decide();
+    const bool again = decision == Decision::again;
     deciding_ = again;
+    skipped_ = decision == Decision::skip;
     const auto do_it = [&](const auto& action) { act(action, nullptr); };
     if (again)
       state_->arrive_again(do_it);
@@ -238,7 +240,7 @@ class Server {
                     sync ? 1.0f : static_cast<float>(workers_), action.step, action.count});
         return;
       case Action::reply:
-        client(action.worker).post({LetterKind::reply, p, action.step, parameters(p)});
+        client(action.worker).post({LetterKind::reply, p, action.step, parameters(p), false, skipped_});
         return;
     }
   }
@@ -257,6 +259,7 @@ class Server {
   bool admits_ = false;
   bool decides_ = false;   // whether a rule decides before updates
   bool deciding_ = false;  // all parts of the step have arrived
+  bool skipped_ = false;   // the rule has skipped the step
   int started_ = 0;        // parts whose initial parameters have come
 };
 

@@ -247,6 +247,7 @@ struct UpdateThere {
     there = decision == Decision::again;
     return decision;
   }
+  void decided(Decision decision) const { rule.decided(decision); }
   void operator()(Range range, float scale) const {
     if (!rule.decides()) gradients.bring_in(range);
     rule(range, scale);
