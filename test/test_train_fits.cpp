@@ -336,6 +336,34 @@ TEST_CASE("backward without a forward is refused, in the first step and in later
   refused();
 }
 
+TEST_CASE("a forward before the backward of the one before it is refused on all ranks, and loses nothing") {
+  data::Samples samples(training.fields(), batch);
+  for (std::size_t i = 0; i < batch; ++i) training.read(i, samples.row(i));
+  const std::vector<const void*> fields{samples.columns()[0], samples.columns()[1]};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    const typename ThreadTrainer<Plain>::Config config{.batch = batch, .optimizer = {.lr = 0.05f}};
+    ThreadTrainer<Plain> trainer(config, endpoint), expected(config, endpoint);
+    const exec::BatchView whole{fields, batch}, none;
+    const exec::BatchView a = endpoint.rank() == 0 ? whole : none, b = endpoint.rank() == 0 ? none : whole;
+    trainer.forward(a, batch);
+    try {
+      trainer.forward(b, batch);
+      fail("it was not refused");
+    } catch (const ConfigError& error) {
+      if (std::string_view(error.what()) != "trainer: forward needs a backward after the forward before it")
+        throw;
+    }
+    expected.forward(a, batch);
+    for (ThreadTrainer<Plain>* each : {&trainer, &expected}) {
+      each->backward();
+      each->forward(b, batch);
+      each->backward();
+      each->step();
+    }
+    if (all_parameters(trainer) != all_parameters(expected)) fail("a gradient was lost");
+  });
+}
+
 TEST_CASE("a batch with a null field is refused") {
   Alone<Plain> trainer({.batch = batch});
   const std::vector<const void*> fields{nullptr, nullptr};

@@ -149,6 +149,8 @@ void Loop<Replica>::forward(const exec::BatchView& batch, std::int64_t global_ro
     start_step();
     replica_.begin(std::vector<double>(plan_.losses.size(), 1.0));
   }
+  if (begun_ && replica_.awaits_backward())
+    fail<ConfigError>("trainer: forward needs a backward after the forward before it");
   begun_ = true;
   replica_.forward(batch, pass_of(batch, rows), rows, counts_of(batch, rows));
 }

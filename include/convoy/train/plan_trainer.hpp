@@ -86,15 +86,17 @@ class PlanTrainer {
     return loop_.step(batch, global_rows);
   }
 
-  /// For a user's own loop: `forward` and `backward` on a batch, once or several times with gradients that
-  /// add up, then `step`, which exchanges the gradients and updates. Before `step`, this rank's gradients may
-  /// be read and changed. `step(batch)` does all of this, and exchanges during backward. The next fit or
-  /// `step(batch)` discards an unfinished step. `forward` and `step(batch)` throw ConfigError if servers make
-  /// the updates; `step()` throws it if there was no forward, or one without a backward.
+  /// For a user's own loop: `forward` and `backward` on a batch, once or several times in turns with
+  /// gradients that add up, then `step`, which exchanges the gradients and updates. Before `step`, this
+  /// rank's gradients may be read and changed. `step(batch)` does all of this, and exchanges during backward.
+  /// The next fit or `step(batch)` discards an unfinished step. `forward` and `step(batch)` throw ConfigError
+  /// if servers make the updates. `forward` and `step()` throw it if an earlier forward had no backward, and
+  /// `step()` if there was no forward.
   void forward(const exec::BatchView& batch, std::int64_t global_rows = 0) {
     loop_.forward(batch, global_rows);
   }
-  /// Computes the gradients of the mean over the rows of all ranks.
+  /// Computes the gradients of the mean over the rows of all ranks. Throws ExecError unless a forward came
+  /// before it.
   void backward() { replica_.backward(); }
   StepReport step() { return loop_.step(); }
 

@@ -128,8 +128,8 @@ class Replica {
     naming_rank([&] { exec_->forward(batch, pass); });
   }
 
-  /// For a user's loop. `forward` may be called several times. Each `backward` adds its gradients. `exchange`
-  /// then begins all buckets.
+  /// For a user's loop. `forward` and `backward` may be called several times, in turns. Each `backward` adds
+  /// its gradients. `exchange` then begins all buckets.
   ///
   /// The losses' counts are those of the batch on all ranks; those of `begin` must be 1. A rank without a row
   /// of the batch computes nothing and contributes 0.
@@ -137,7 +137,8 @@ class Replica {
                std::span<const double> counts);
   void backward();
   /// Whether the step had a forward pass, and each had its backward.
-  bool has_gradients() const { return progress_.micros > 0 && progress_.micros == progress_.forwards; }
+  bool has_gradients() const { return progress_.micros > 0 && !awaits_backward(); }
+  bool awaits_backward() const { return progress_.forwards > progress_.micros; }
   /// The rows of all ranks so far in the step under way.
   std::int64_t rows_so_far() const { return now_.global_rows; }
   void exchange() {
@@ -475,8 +476,7 @@ void Replica<Rule, Comm, Exec>::forward(const exec::BatchView& batch, const exec
 
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::backward() {
-  if (progress_.forwards <= progress_.micros)
-    fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
+  if (!awaits_backward()) fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
   const std::span<float> gradients = exec_->gradients();
   if (progress_.micros > 0) {
     if (sum_.size() == 0) sum_ = memory::Array<float, Space>(space_, gradients.size());
