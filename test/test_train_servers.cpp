@@ -2,6 +2,10 @@
 // Servers on the ranks of workers: a server writes parameters only after the backward that reads them, and
 // serves only a fit that begins. Servers that are ranks of their own take part when all ranks compare
 // numbers.
+#include <atomic>
+#include <cstddef>
+#include <span>
+
 #include <doctest/doctest.h>
 
 #include "train_support.hpp"
@@ -10,6 +14,37 @@
 #include <convoy/train/gather.hpp>
 
 using namespace train_test;
+
+namespace {
+
+constexpr int ignored = 2;
+
+/// Counts only some of its labels.
+struct Counting {
+  static constexpr void define(auto& g) {
+    const auto x = g.linear(g.flatten(g.input("image", image)), {.features = classes});
+    g.output("logits", x);
+    g.loss(g.cross_entropy(x, g.label("label", classes, {.ignore = ignored})));
+  }
+};
+
+/// The same image in each row, and a label in every third one: the mean over any rows with a label is the
+/// same.
+class Same {
+ public:
+  explicit Same(std::size_t size) : of_(size) {}
+  std::size_t size() const { return of_.size(); }
+  std::span<const data::Field> fields() const { return of_.fields(); }
+  void read(std::size_t index, data::Sample out) const {
+    of_.read(0, out);
+    out.as<i32>(1)[0] = index % 3 == 0 ? 1 : ignored;
+  }
+
+ private:
+  Blobs of_;
+};
+
+}  // namespace
 
 TEST_CASE_TEMPLATE("a server does not update the parameters of a layer before the layer's backward is over",
                    Exec, exec::Host<f32>, exec::Reference<f32>) {
@@ -50,4 +85,39 @@ TEST_CASE("servers that are ranks of their own take part when ranks compare numb
     CHECK_FALSE(train::all_equal(comm, {rank == 1 ? upper : 0, large}));
     CHECK(train::broadcast_with_servers(comm, -0.5 - rank) == -0.5);
   });
+}
+
+TEST_CASE_TEMPLATE(
+    "a worker of servers that are not synchronous waits for no other, and reports its own mean", Comm,
+    comm::ParameterServer<transport::Threads, comm::Async>,
+    comm::ParameterServer<transport::Threads, comm::Stale<4>>) {
+  constexpr std::size_t rows = 60;
+  const Same same(rows);
+  double expected = 0;
+  transport::Threads::World(1).run([&](const transport::Threads& endpoint) {
+    Trainer<Counting, optim::Sgd, comm::Ring<transport::Threads>, exec::Reference<f32>> alone{{.batch = 10},
+                                                                                              endpoint};
+    expected = alone.evaluate(same).loss;
+  });
+  std::atomic<int> made = 0;
+  int labels[2] = {};
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    Trainer<Counting, optim::Sgd, Comm, exec::Reference<f32>> trainer{{.batch = 10, .optimizer = {.lr = 0}},
+                                                                      endpoint};
+    trainer.fit(same, {.on_step =
+                           [&](const train::StepReport& step) {
+                             if (step.loss != doctest::Approx(expected)) fail("the loss is ", step.loss);
+                             if (endpoint.rank() == 0) ++made;
+                             if (step.step == 0) {
+                               labels[endpoint.rank()] = static_cast<int>(step.labels);
+                               // The first worker, which serves as well, makes all its steps meanwhile.
+                               const Stopwatch watch;
+                               while (endpoint.rank() == 1 && made < 3)
+                                 if (watch.seconds() > 20) fail("worker 0 waits for worker 1");
+                             }
+                             return train::Control::go_on;
+                           },
+                       .log = nullptr});
+  });
+  CHECK(labels[0] != labels[1]);
 }

@@ -86,7 +86,11 @@ class Loop {
   /// Writes this rank's counts of the losses for step `step`, whose batches must be the next ones; only
   /// counts that depend on label values.
   void count_ahead(FitRun& run, std::int64_t step, std::span<double> counts);
-  void agree_on_counts(FitRun& run, std::int64_t step);
+  /// The same, as the divisors of the step: summed over all ranks. A worker that does not run in lockstep
+  /// waits for no other, and supposes that all have as many as it has.
+  void set_counts(FitRun& run, std::int64_t step);
+  /// The rows of the step that begins with batch `first` and has `micros` batches, counted in the same way.
+  std::int64_t rows_of_step(const FitRun& run, std::int64_t first, std::int64_t micros) const;
   /// The counts of the losses in a step with one batch per rank and `rows` rows on all ranks.
   std::span<const double> counts_of(const exec::BatchView& batch, std::int64_t rows);
   std::int64_t rows_of(const exec::BatchView& batch, std::int64_t global_rows) const {
@@ -312,7 +316,7 @@ template <class Replica>
 EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
   const Stopwatch watch;
   run.feed.start(run.earlier_epochs + epoch, std::min(run.next_step * run.accumulate, run.batches.steps()));
-  if (run.counts_by_value && run.next_step < run.steps_per_epoch) agree_on_counts(run, run.next_step);
+  if (run.counts_by_value && run.next_step < run.steps_per_epoch) set_counts(run, run.next_step);
   while (run.next_step < run.steps_per_epoch && run.fit.stopped == StopReason::finished) {
     train_step(run, epoch, run.next_step);
     run.advance();
@@ -409,9 +413,21 @@ void Loop<Replica>::count_ahead(FitRun& run, std::int64_t step, std::span<double
 }
 
 template <class Replica>
-void Loop<Replica>::agree_on_counts(FitRun& run, std::int64_t step) {
+void Loop<Replica>::set_counts(FitRun& run, std::int64_t step) {
   count_ahead(run, step, run.counts);
-  replica_.comm().all_reduce(std::span<double>(run.counts), comm::sum);
+  if (replica_.comm().lockstep())
+    replica_.comm().all_reduce(std::span<double>(run.counts), comm::sum);
+  else
+    for (double& count : run.counts) count *= replica_.workers();
+}
+
+template <class Replica>
+std::int64_t Loop<Replica>::rows_of_step(const FitRun& run, std::int64_t first, std::int64_t micros) const {
+  const data::BatchPlan& batches = run.batches;
+  if (replica_.comm().lockstep()) return batches.global(first + micros - 1).end - batches.global(first).begin;
+  std::int64_t own = 0;
+  for (std::int64_t m = 0; m < micros; ++m) own += batches.rows(first + m).size();
+  return own * replica_.workers();
 }
 
 template <class Replica>
@@ -419,7 +435,7 @@ void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
   run.watch.restart();
   const std::int64_t micros = run.micros_of(step), first = step * run.accumulate;
   const data::BatchPlan& batches = run.batches;
-  const std::int64_t rows = batches.global(first + micros - 1).end - batches.global(first).begin;
+  const std::int64_t rows = rows_of_step(run, first, micros);
   for (std::size_t l = 0; l < run.counts.size(); ++l)
     if (const std::int64_t known = exec::known_count(plan_, l, rows); known >= 0)
       run.counts[l] = static_cast<double>(known);
@@ -431,8 +447,8 @@ void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
                           .position = batches.rows(first + m).begin};
     replica_.compute(batch, pass, batches.global(first + m).size(), m + 1 == micros);
   }
-  // The next step's counts are summed together with this step's report, unless the report is late or workers
-  // do not run in lockstep.
+  // The next step's counts are summed together with this step's report, unless the report is late or is not
+  // summed.
   const bool more = run.counts_by_value && step + 1 < run.steps_per_epoch;
   const bool along = more && Replica::latency == 0 && replica_.comm().lockstep();
   // The exchange has begun, so an error of the data set is rethrown only after the step.
@@ -449,7 +465,7 @@ void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
   if (along)
     std::copy(replica_.next_counts().begin(), replica_.next_counts().end(), run.counts.begin());
   else if (more)
-    agree_on_counts(run, step + 1);
+    set_counts(run, step + 1);
   run.unreported_seconds += run.watch.seconds();
 }
 

@@ -116,7 +116,8 @@ class Replica {
   void keep_results() { results_.keep(*exec_); }
 
   /// Begins a step. `counts` holds, for each loss, its count over all ranks and micro-steps of the step: the
-  /// divisor of its mean.
+  /// divisor of its mean. If workers do not run in lockstep, this rank's own count times the number of
+  /// workers stands for it.
   void begin(std::span<const double> counts);
 
   /// Forward and backward. The last micro-step of a step exchanges each bucket as soon as its gradients are
@@ -437,7 +438,6 @@ bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec::Pass& pass,
                                         std::int64_t global_rows, bool last) {
-  now_.rows += batch.rows;
   now_.global_rows += global_rows;
   if (last && run_whole(batch, pass)) return note_result();
   together_ = 1;
@@ -470,7 +470,6 @@ void Replica<Rule, Comm, Exec>::forward(const exec::BatchView& batch, const exec
     now_.divisors.insert(now_.divisors.end(), counts.begin(), counts.end());
   }
   now_.batches = ++progress_.forwards;
-  now_.rows += batch.rows;
   now_.global_rows += global_rows;
 }
 

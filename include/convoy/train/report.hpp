@@ -19,7 +19,8 @@ namespace convoy::train {
 
 /// Report of one optimizer step over all ranks. Losses and accuracies are the same on every rank; times are
 /// this rank's. With asynchronous or stale servers, workers do not wait for each other, so `loss`, `accuracy`
-/// and `labels` are this worker's own.
+/// and `labels` are this worker's own, and a worker's gradient is that of the mean over its own rows or
+/// labels.
 struct StepReport {
   std::int64_t step = 0;  ///< from 0 over the whole fit, resumed steps included; in a loop of the user's own,
                           ///< over the trainer's steps

@@ -26,7 +26,7 @@ namespace convoy::train {
 /// The data of a step that are known before its results.
 struct UnreportedStep {
   std::int64_t step = 0;
-  std::int64_t rows = 0, global_rows = 0;          ///< of this rank, of all ranks
+  std::int64_t global_rows = 0;                    ///< of all ranks
   int results = 0;                                 ///< the number of forward passes
   int batches = 1;                                 ///< batches, whose losses are averaged
   std::vector<double> divisors;                    ///< of each loss in each result; empty: all 1
@@ -48,7 +48,8 @@ class StepSums {
   /// whose loss is not finite does not end the training.
   StepSums(std::size_t losses, int unreported, bool skips);
 
-  /// The losses' counts of a step, kept until the step is reported.
+  /// The losses' counts of a step, kept until the step is reported: over all ranks or, if workers do not run
+  /// in lockstep, this rank's times the number of workers.
   double* counts_of(std::int64_t step);
   /// The losses' counts of the next step: written before a step is reported, summed over ranks afterwards.
   std::span<double> next_counts() { return next_counts_; }
@@ -132,8 +133,7 @@ CONVOY_FUNCTION StepReport StepSums::report(const UnreportedStep& step, bool tog
   const double* counts = counts_of(step.step);
   for (std::size_t l = 0; l < losses_; ++l)
     if (counts[l] > 0) report.loss += sums_[l] / (counts[l] * step.batches);
-  if (!together && step.rows > 0)
-    report.loss *= static_cast<double>(step.global_rows) / static_cast<double>(step.rows);
+  if (!together) report.loss *= workers;  // which the counts have as a factor
   if (others[unsound] > 0) report.loss = std::numeric_limits<double>::quiet_NaN();
   report.accuracy = accuracy_of(others[correct], others[labels]);
   report.labels = static_cast<std::int64_t>(others[labels]);
