@@ -296,7 +296,7 @@ TEST_CASE("servers beside the workers learn that the workers refuse a fit, and s
   });
   const std::string lacks =
       "the model's input 'label' has no field of that name in the data set, which has 'image'";
-  CHECK(said == std::array{lacks, lacks, "fit is refused by rank 1: " + lacks});
+  CHECK(said == std::array{lacks, lacks, "fit is refused by rank 0: " + lacks});
 }
 
 TEST_CASE("a prediction needs no labels") {

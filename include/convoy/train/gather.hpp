@@ -76,6 +76,13 @@ bool all_equal(Comm& comm, std::initializer_list<std::uint64_t> numbers) {
   return true;
 }
 
+/// The lowest rank that passes true, or -1. All ranks, including servers, must call it together.
+template <class Comm>
+int lowest_rank(Comm& comm, bool mine) {
+  const auto above = static_cast<int>(common_number(comm, mine ? comm.size() - 1 - comm.rank() : -1));
+  return above < 0 ? -1 : comm.size() - 1 - above;
+}
+
 /// Throws ConfigError on every rank, with the same sentence, which names the rank and the field, unless all
 /// ranks, including servers, pass the same fields. All ranks must call it together.
 template <class Comm>
@@ -91,8 +98,8 @@ template <class Comm>
   };
   const std::vector<Field> first = fields_of(0);
   const bool same = comm::detail::compare(first, mine).kind == comm::detail::Difference::none;
-  const auto culprit = static_cast<int>(common_number(comm, same ? -1 : comm.rank()));
-  if (culprit >= 0) comm::detail::disagree(culprit, comm::detail::compare(first, fields_of(culprit)));
+  if (const int culprit = lowest_rank(comm, !same); culprit >= 0)
+    comm::detail::disagree(culprit, comm::detail::compare(first, fields_of(culprit)));
 }
 
 /// Calls `work` on every rank. If it throws on a rank, every rank throws: that rank its own error, the others
@@ -112,7 +119,7 @@ template <class Comm, class Work>
   } catch (...) {
     error = std::current_exception();
   }
-  const auto culprit = static_cast<int>(common_number(comm, error ? comm.rank() : -1));
+  const int culprit = lowest_rank(comm, error != nullptr);
   if (culprit < 0) return;
   const bool mine = comm.rank() == culprit;
   const std::int64_t length = common_number(comm, mine ? static_cast<std::int64_t>(text.size()) : -1);
