@@ -44,6 +44,23 @@ TEST_CASE("a batch for timing is valid, and its sequences have the full length")
   CHECK(all(field(2, rows), 0));
 }
 
+TEST_CASE("indices of several operations are valid for all of them") {
+  for (const bool few_first : {true, false}) {
+    const DynamicPlan plan([&](graph::Builder& g) {
+      const auto ids = g.input("ids", Shape{2}, {.dtype = DType::i32});
+      const auto a = g.embedding(ids, {.entries = few_first ? 1 : 10, .features = 4});
+      const auto b = g.embedding(ids, {.entries = few_first ? 10 : 1, .features = 4});
+      const auto x = g.linear(g.flatten(g.add(a, b)), {.features = 5});
+      g.loss(g.cross_entropy(x, g.label("label", 5)));
+    });
+    const train::RandomBatch batch(plan, 2);
+    exec::expect_batch(plan, batch.view(), 2);
+    CHECK(static_cast<const i32*>(batch.view().fields[0])[3] == 0);
+    CHECK(plan.plan().indices(0) == Range{0, 1});
+    CHECK(!plan.plan().indices(1));
+  }
+}
+
 TEST_CASE("fields that are no indices are random") {
   const DynamicPlan plan([](graph::Builder& g) {
     auto x = g.linear(g.input("x", Shape{16}), {.features = 5});

@@ -4,10 +4,12 @@
 // Each pass is its own constant expression, because compilers limit the number of steps per evaluation.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -84,6 +86,17 @@ struct Plan {
   constexpr bool trained(int p) const { return slot(p).live.end <= sizes.exchanged; }
   /// Whether backward must compute a gradient for the value of node `n`.
   constexpr bool needs_gradient(int n) const { return !node(n).given; }
+  /// The values that every operation that takes input `n` as indices accepts; none if no operation does.
+  constexpr std::optional<Range> indices(int n) const {
+    std::optional<Range> accepted;
+    for (int m = 0; m < graph.count.nodes; ++m) {
+      const auto by = graph::operation_indices[static_cast<std::size_t>(node(m).op)](graph, m);
+      if (by.input < 0 || graph.input(m, by.input) != n) continue;
+      const Range all = accepted.value_or(Range{by.begin, by.end});
+      accepted = Range{std::max<std::int64_t>(all.begin, by.begin), std::min<std::int64_t>(all.end, by.end)};
+    }
+    return accepted;
+  }
   /// The node named `name`, or -1.
   constexpr int find(std::string_view name) const {
     for (std::size_t n = 0; n < nodes.size(); ++n)

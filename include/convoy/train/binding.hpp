@@ -1,7 +1,6 @@
 // Binding: which field of a data set feeds which input of a model.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -93,12 +92,10 @@ class Binding {
   static Source stand_in(const Plan& plan, int n) {
     const graph::Node& node = plan.node(n);
     const std::size_t bytes = static_cast<std::size_t>(node.shape.size()) * size_of(node.dtype);
-    Source from{.stands_in = true, .words_of_row = (bytes + sizeof(i32) - 1) / sizeof(i32)};
-    for (int m = 0; m < plan.graph.count.nodes; ++m)
-      if (const auto by = graph::operation_indices[static_cast<std::size_t>(plan.node(m).op)](plan.graph, m);
-          by.input >= 0 && plan.graph.input(m, by.input) == n)
-        from.value = std::max(from.value, static_cast<i32>(by.begin));
-    return from;
+    const auto indices = plan.indices(n);
+    return {.stands_in = true,
+            .words_of_row = (bytes + sizeof(i32) - 1) / sizeof(i32),
+            .value = indices ? static_cast<i32>(indices->begin) : 0};
   }
 
   std::vector<Source> sources_;

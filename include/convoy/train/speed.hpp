@@ -23,21 +23,16 @@ class RandomBatch {
  public:
   RandomBatch(const Plan& plan, int rows) : rows_(rows) {
     Philox random(0x73706565645f3031ull, 0);
-    std::vector<i32> numbers(plan.nodes.size());
     for (int n = 0; n < plan.graph.count.nodes; ++n) {
-      const auto op = static_cast<std::size_t>(plan.node(n).op);
-      const graph::Indices by = graph::operation_indices[op](plan.graph, n);
-      if (by.input < 0) continue;
-      i32& number = numbers[static_cast<std::size_t>(plan.graph.input(n, by.input))];
-      number = number == 0 ? by.end - 1 : std::min(number, by.end - 1);
-    }
-    for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
-      const graph::Node& node = plan.nodes[n];
+      const graph::Node& node = plan.node(n);
       if (!node.given) continue;
       const auto size = static_cast<std::size_t>(node.shape.size()) * static_cast<std::size_t>(rows);
       auto& values = fields_.emplace_back(size * size_of(node.dtype));
       pointers_.push_back(values.data());
-      if (node.dtype == DType::i32) std::fill_n(reinterpret_cast<i32*>(values.data()), size, numbers[n]);
+      const auto indices = plan.indices(n);
+      if (node.dtype == DType::i32)
+        std::fill_n(reinterpret_cast<i32*>(values.data()), size,
+                    indices ? static_cast<i32>(indices->end - 1) : 0);
       if (node.dtype != DType::f32) continue;
       for (std::size_t i = 0; i < size; ++i) reinterpret_cast<float*>(values.data())[i] = random.normal();
     }
