@@ -77,13 +77,12 @@ struct FitRun {
   std::vector<double> counts{};
   FitReport fit{};
   StepTimes times{};
-  double seconds = 0;  ///< of all reported steps
   Stopwatch watch{};
+  double reported_seconds = 0;    ///< of all reported steps
   double unreported_seconds = 0;  ///< time not yet assigned to a reported step
-  FitPosition at = {};
+  FitPosition at = {};          ///< behind the steps begun; its `rows` to `labels` cover reported steps only
   std::int64_t next_step = 0;   ///< in the epoch
   std::int64_t resumed_at = 0;  ///< steps made before this fit resumed
-  std::int64_t begun = 0;       ///< steps begun, including those made before resuming
   bool stop_asked = false;
 
   /// Sets the position of the fit, which may be one at which the fit has nothing left to do.
@@ -95,7 +94,7 @@ struct FitRun {
   /// The first row of step `step` in an epoch, as FitPosition::next_row counts.
   std::int64_t first_row(std::int64_t step) const;
   /// Records the report of a step, and fills in the fields known only to the fit.
-  void complete(StepReport& report, int epoch, double seconds_of_step);
+  void complete(StepReport& report, double seconds);
 };
 
 /// The step of an epoch at which a fit resumes that has come to `row`. If the step size has changed (a world
@@ -128,14 +127,14 @@ CONVOY_FUNCTION void FitOptions::check(const Plan& plan) const {
 CONVOY_FUNCTION void FitRun::go_on_from(const FitPosition& position) {
   at = position;
   next_step = step_of_row(batches, accumulate, at.next_row);
-  begun = resumed_at = at.steps = at.epoch * steps_per_epoch + next_step;
+  resumed_at = at.steps = at.epoch * steps_per_epoch + next_step;
   const std::int64_t all_steps = steps_per_epoch * options.epochs;
   const std::int64_t last_step = options.steps > 0 ? std::min(options.steps, all_steps) : all_steps;
   // `epochs` may be a limit that is never reached.
   const auto expected = std::min<std::size_t>(static_cast<std::size_t>(last_step), 1 << 20);
   fit.step_seconds.reserve(expected);
   times.reserve(expected);
-  if (options.steps > 0 && begun >= options.steps)
+  if (options.steps > 0 && at.steps >= options.steps)
     fit.stopped = StopReason::steps_reached;
   else if (patience.ends(at))
     fit.stopped = StopReason::early_stop;
@@ -147,7 +146,7 @@ CONVOY_FUNCTION std::int64_t FitRun::micros_of(std::int64_t step) const {
 
 CONVOY_FUNCTION void FitRun::advance() {
   at.next_row = first_row(++next_step);
-  at.steps = ++begun;
+  ++at.steps;
 }
 
 CONVOY_FUNCTION std::int64_t FitRun::first_row(std::int64_t step) const {
@@ -160,18 +159,18 @@ CONVOY_FUNCTION std::int64_t step_of_row(const data::BatchPlan& batches, int acc
   return step;
 }
 
-CONVOY_FUNCTION void FitRun::complete(StepReport& report, int epoch, double seconds_of_step) {
-  report.epoch = epoch;
-  report.seconds = seconds_of_step;
-  seconds += seconds_of_step;
+CONVOY_FUNCTION void FitRun::complete(StepReport& report, double seconds) {
+  report.epoch = static_cast<int>(at.epoch);
+  report.seconds = seconds;
+  reported_seconds += seconds;
   times.take(report);
-  fit.step_seconds.push_back(seconds_of_step);
+  fit.step_seconds.push_back(seconds);
   fit.samples += report.rows;
   fit.loss = report.loss;
   report.step = resumed_at + fit.steps++;
-  report.step_in_epoch = report.step - epoch * steps_per_epoch;
+  report.step_in_epoch = report.step - at.epoch * steps_per_epoch;
   report.steps_per_epoch = steps_per_epoch;
-  report.samples_per_sec = static_cast<double>(fit.samples) / seconds;
+  report.samples_per_sec = static_cast<double>(fit.samples) / reported_seconds;
 }
 #endif
 

@@ -64,12 +64,12 @@ class Loop {
     shard.whole = replica_.config().unsharded;
     return shard;
   }
-  EpochReport train_epoch(FitRun& run, int epoch);
-  void take(FitRun& run, StepReport report, int epoch, double seconds);
+  EpochReport train_epoch(FitRun& run);
+  void take(FitRun& run, StepReport report, double seconds);
   /// Takes `count` reports, among which the time not yet assigned to a report is divided.
-  void take_reports(FitRun& run, int epoch, int count);
+  void take_reports(FitRun& run, int count);
   /// Takes the reports of all steps under way, which are delayed as results are.
-  void report_pending_steps(FitRun& run, int epoch);
+  void report_pending_steps(FitRun& run);
   /// Keeps the state of the fit at position `at`.
   void keep(const FitRun& run, FitPosition at);
   /// Moves the learning-rate schedule to the steps of the present size that make up a resumed fit so far, if
@@ -80,7 +80,7 @@ class Loop {
   bool dismiss_servers(bool goes_on, FitPosition& at);
   /// The fit of a server.
   void serve(const FitOptions& options);
-  void train_step(FitRun& run, int epoch, std::int64_t step);
+  void train_step(FitRun& run);
   void end_epoch(FitRun& run, EpochReport report);
 
   /// Writes this rank's counts of the losses for step `step`, whose batches must be the next ones; only
@@ -149,12 +149,12 @@ template <class Replica>
 void Loop<Replica>::forward(const exec::BatchView& batch, std::int64_t global_rows) {
   const std::int64_t rows = rows_of(batch, global_rows);
   expect_rows(batch);
+  if (begun_ && replica_.awaits_backward())
+    fail<ConfigError>("trainer: forward needs a backward after the forward before it");
   if (!begun_) {
     start_step();
     replica_.begin(std::vector<double>(plan_.losses.size(), 1.0));
   }
-  if (begun_ && replica_.awaits_backward())
-    fail<ConfigError>("trainer: forward needs a backward after the forward before it");
   begun_ = true;
   replica_.forward(batch, pass_of(batch, rows), rows, counts_of(batch, rows));
 }
@@ -235,9 +235,8 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
              .patience = Patience(options.early_stop),
              .counts = std::vector<double>(plan_.losses.size())};
   run.go_on_from(at);
-  for (auto epoch = static_cast<int>(at.epoch);
-       epoch < options.epochs && run.fit.stopped == StopReason::finished; ++epoch)
-    end_epoch(run, train_epoch(run, epoch));
+  while (run.at.epoch < options.epochs && run.fit.stopped == StopReason::finished)
+    end_epoch(run, train_epoch(run));
   if (options.keeper != nullptr) options.keeper->finish();
   dismiss_servers(false, at);
   summarize(run.fit, run.times);
@@ -313,27 +312,28 @@ void Loop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const
 }
 
 template <class Replica>
-EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
+EpochReport Loop<Replica>::train_epoch(FitRun& run) {
   const Stopwatch watch;
-  run.feed.start(run.earlier_epochs + epoch, std::min(run.next_step * run.accumulate, run.batches.steps()));
+  run.feed.start(run.earlier_epochs + run.at.epoch,
+                 std::min(run.next_step * run.accumulate, run.batches.steps()));
   if (run.counts_by_value && run.next_step < run.steps_per_epoch) set_counts(run, run.next_step);
   while (run.next_step < run.steps_per_epoch && run.fit.stopped == StopReason::finished) {
-    train_step(run, epoch, run.next_step);
+    train_step(run);
     run.advance();
-    if (run.fit.stopped == StopReason::finished && run.options.steps > 0 && run.begun >= run.options.steps)
+    if (run.fit.stopped == StopReason::finished && run.options.steps > 0 && run.at.steps >= run.options.steps)
       run.fit.stopped = StopReason::steps_reached;
-    if (run.options.keeper != nullptr && run.options.keeper->due(run.begun, false)) {
-      report_pending_steps(run, epoch);
+    if (run.options.keeper != nullptr && run.options.keeper->due(run.at.steps, false)) {
+      report_pending_steps(run);
       keep(run, run.at);
     }
   }
-  report_pending_steps(run, epoch);
+  report_pending_steps(run);
   if (run.at.rows == 0)
-    fail<ExecError>("the loss of every step of epoch ", epoch, " is not finite, so training stops");
+    fail<ExecError>("the loss of every step of epoch ", run.at.epoch, " is not finite, so training stops");
   // A fit that stops within an epoch resumes from here: evaluation would change the running statistics.
   if (run.options.keeper != nullptr && run.next_step < run.steps_per_epoch) keep(run, run.at);
   EpochReport of_epoch;
-  of_epoch.epoch = epoch;
+  of_epoch.epoch = static_cast<int>(run.at.epoch);
   of_epoch.seconds = watch.seconds();
   of_epoch.loss = run.at.loss / static_cast<double>(run.at.rows);
   of_epoch.accuracy = accuracy_of(static_cast<double>(run.at.correct), static_cast<double>(run.at.labels));
@@ -341,8 +341,8 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run, int epoch) {
 }
 
 template <class Replica>
-void Loop<Replica>::take(FitRun& run, StepReport report, int epoch, double seconds) {
-  run.complete(report, epoch, seconds);
+void Loop<Replica>::take(FitRun& run, StepReport report, double seconds) {
+  run.complete(report, seconds);
   if (is_finite(report.loss)) {  // another loss gets here only if such steps are skipped
     run.at.rows += report.rows;
     run.at.loss += report.loss * static_cast<double>(report.rows);
@@ -357,21 +357,21 @@ void Loop<Replica>::take(FitRun& run, StepReport report, int epoch, double secon
 }
 
 template <class Replica>
-void Loop<Replica>::take_reports(FitRun& run, int epoch, int count) {
+void Loop<Replica>::take_reports(FitRun& run, int count) {
   for (; count > 0; --count) {
     const auto report = replica_.take_late_report();
     run.unreported_seconds += run.watch.seconds();
     const double seconds = run.unreported_seconds / count;
     run.unreported_seconds -= seconds;
-    take(run, *report, epoch, seconds);
+    take(run, *report, seconds);
     run.watch.restart();  // the time of user callbacks is not part of a step
   }
 }
 
 template <class Replica>
-void Loop<Replica>::report_pending_steps(FitRun& run, int epoch) {
+void Loop<Replica>::report_pending_steps(FitRun& run) {
   run.watch.restart();
-  take_reports(run, epoch, replica_.unreported());
+  take_reports(run, replica_.unreported());
   replica_.space().synchronize();  // the loader may now overwrite the batches of these steps
 }
 
@@ -431,8 +431,9 @@ std::int64_t Loop<Replica>::rows_of_step(const FitRun& run, std::int64_t first, 
 }
 
 template <class Replica>
-void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
+void Loop<Replica>::train_step(FitRun& run) {
   run.watch.restart();
+  const std::int64_t step = run.next_step, epoch = run.earlier_epochs + run.at.epoch;
   const std::int64_t micros = run.micros_of(step), first = step * run.accumulate;
   const data::BatchPlan& batches = run.batches;
   const std::int64_t rows = rows_of_step(run, first, micros);
@@ -442,9 +443,8 @@ void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
   replica_.begin(run.counts);
   for (std::int64_t m = 0; m < micros; ++m) {
     const exec::BatchView batch = run.feed.next();
-    const exec::Pass pass{.seed = replica_.config().seed,
-                          .epoch = run.earlier_epochs + epoch,
-                          .position = batches.rows(first + m).begin};
+    const exec::Pass pass{
+        .seed = replica_.config().seed, .epoch = epoch, .position = batches.rows(first + m).begin};
     replica_.compute(batch, pass, batches.global(first + m).size(), m + 1 == micros);
   }
   // The next step's counts are summed together with this step's report, unless the report is late or is not
@@ -459,8 +459,8 @@ void Loop<Replica>::train_step(FitRun& run, int epoch, std::int64_t step) {
     failure = std::current_exception();
   }
   replica_.finish(run.stop_asked);
-  replica_.set_epochs_begun(run.earlier_epochs + epoch + 1);
-  take_reports(run, epoch, replica_.due());
+  replica_.set_epochs_begun(epoch + 1);
+  take_reports(run, replica_.due());
   if (failure) std::rethrow_exception(failure);
   if (along)
     std::copy(replica_.next_counts().begin(), replica_.next_counts().end(), run.counts.begin());
@@ -500,7 +500,7 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
         .waited = at.waited,
         .accuracy = at.accuracy};
   const bool last = run.fit.stopped != StopReason::finished || at.epoch == options.epochs;
-  if (options.keeper != nullptr && (last || options.keeper->due(run.begun, true))) keep(run, at);
+  if (options.keeper != nullptr && (last || options.keeper->due(at.steps, true))) keep(run, at);
 }
 
 template <class Replica>
