@@ -64,3 +64,41 @@ TEST_CASE("a few bytes of the host's are no copy, for which the host waits") {
   CHECK(calls(257)[Called::host_wait] == 1);
   CHECK(calls(257).all() == 2);
 }
+
+TEST_CASE("numbers are filled, added and squared wherever they begin, with the same bits") {
+  Device space;
+  Philox random(6);
+  for (const std::int64_t n : {1, 3, 4, 1000, 5001}) {
+    std::vector<float> values(static_cast<std::size_t>(n)), more(values.size()), seen(values.size() + 2);
+    for (float& value : values) value = random.normal();
+    for (float& value : more) value = random.normal();
+    double first = 0;
+    for (const int begin : {0, 1, 2, 3, 4})
+      for (const int beside : {0, 1}) {
+        CAPTURE(n);
+        CAPTURE(begin);
+        CAPTURE(beside);
+        const auto size = static_cast<std::size_t>(n) + 8;
+        const memory::Array<float, Device> into(space, size), from(space, size);
+        const memory::Array<double, Device> sum(space, 1);
+        float* const p = into.data() + begin;
+        space.fill(p, n, 7.0f);
+        space.read(seen.data(), p - (begin > 0 ? 1 : 0), seen.size() * sizeof(float));
+        const std::size_t at = begin > 0 ? 1 : 0;
+        for (std::size_t i = 0; i < seen.size(); ++i)
+          CHECK(seen[i] == (i >= at && i < at + values.size() ? 7.0f : 0.0f));
+        space.write(p, values.data(), values.size() * sizeof(float));
+        space.write(from.data() + beside, more.data(), more.size() * sizeof(float));
+        space.add(p, from.data() + beside, n);
+        space.read(seen.data(), p, values.size() * sizeof(float));
+        for (std::size_t i = 0; i < values.size(); ++i) CHECK(seen[i] == values[i] + more[i]);
+        space.sum_squares(p, n, 2.0f, sum.data());
+        double squares = 0, expected = 0;
+        space.read(&squares, sum.data(), sizeof squares);
+        for (std::size_t i = 0; i < values.size(); ++i) expected += 4.0 * double{seen[i]} * double{seen[i]};
+        CHECK(squares == doctest::Approx(expected).epsilon(1e-12));
+        if (begin == 0 && beside == 0) first = squares;
+        CHECK(squares == first);
+      }
+  }
+}

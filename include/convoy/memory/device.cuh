@@ -20,18 +20,28 @@ namespace convoy::memory {
 
 namespace detail {
 
-template <class = void>
+// The `width` of these kernels is 4 if all addresses are aligned for vectors, else 1.
+template <int width>
 __global__ void fill_floats(float* p, std::int64_t n, float value) {
-  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += step) p[i] = value;
+  device::for_each_four<width>(n, [&]<int lanes>(std::int64_t i) {
+    device::Lanes<float, lanes> values;
+    for (float& to : values.lane) to = value;
+    device::store_floats<lanes>(p + i, values);
+  });
 }
 
-template <class = void>
+template <int width>
 __global__ void add_floats(float* into, const float* from, std::int64_t n) {
-  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += step)
-    into[i] += from[i];
+  device::for_each_four<width>(n, [&]<int lanes>(std::int64_t i) {
+    auto sums = device::load_floats<lanes>(into + i);
+    const auto more = device::load_floats<lanes>(from + i);
+    for (int lane = 0; lane < lanes; ++lane) sums.lane[lane] += more.lane[lane];
+    device::store_floats<lanes>(into + i, sums);
+  });
 }
+
+// The number of blocks for n elements by fours.
+inline unsigned blocks_for_fours(std::int64_t n) { return device::blocks_for((n + 3) / 4); }
 
 // Up to `most` bytes of host data, passed as a kernel argument.
 struct FewBytes {
@@ -56,26 +66,16 @@ struct SumSquares {
   }
 };
 
-/// This block's part of the sum of the squares of `value(i)`, i from 0 to n.
-template <class Value>
-__device__ void sum_squares_of_block(std::int64_t n, double* sums, Value&& value) {
+template <int width>
+__global__ void sum_squares_of_blocks(const float* p, std::int64_t n, double* sums) {
   __shared__ double scratch[SumSquares::threads / device::warp_size];
-  const std::int64_t step = std::int64_t{gridDim.x} * SumSquares::block;
   double sum = 0;
-  for (std::int64_t begin = blockIdx.x * SumSquares::block; begin < n; begin += step) {
-    const std::int64_t end = begin + SumSquares::block < n ? begin + SumSquares::block : n;
-    for (std::int64_t i = begin + threadIdx.x; i < end; i += SumSquares::threads) {
-      const double x = value(i);
-      sum += x * x;
-    }
-  }
+  device::for_each_four<width>(n, [&]<int lanes>(std::int64_t i) {
+    const auto values = device::load_floats<lanes>(p + i);
+    for (const double x : values.lane) sum += x * x;
+  });
   sum = device::block_sum<SumSquares::threads>(sum, scratch);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
-}
-
-template <class = void>
-__global__ void sum_squares_of_blocks(const float* p, std::int64_t n, double* sums) {
-  sum_squares_of_block(n, sums, [p](std::int64_t i) { return p[i]; });
 }
 
 template <class = void>
@@ -176,10 +176,12 @@ class Device {
   device::LockedPages lock(void* p, std::size_t bytes) const { return {p, bytes}; }
 
   void fill(float* p, std::int64_t n, float value) {
-    if (n > 0) device::launch({stream(), device::blocks_for(n)}, detail::fill_floats<>, p, n, value);
+    const auto kernel = device::aligned({p}) ? detail::fill_floats<4> : detail::fill_floats<1>;
+    if (n > 0) device::launch({stream(), detail::blocks_for_fours(n)}, kernel, p, n, value);
   }
   void add(float* into, const float* from, std::int64_t n) {
-    if (n > 0) device::launch({stream(), device::blocks_for(n)}, detail::add_floats<>, into, from, n);
+    const auto kernel = device::aligned({into, from}) ? detail::add_floats<4> : detail::add_floats<1>;
+    if (n > 0) device::launch({stream(), detail::blocks_for_fours(n)}, kernel, into, from, n);
   }
   void copy(void* to, const void* from, std::size_t bytes) {
     move(to, from, bytes, cudaMemcpyDeviceToDevice);
@@ -207,7 +209,9 @@ class Device {
 
   void sum_squares(const float* p, std::int64_t n, float factor, double* sum) {
     sum_squares_of(n, factor, sum, [&](const device::Launch& where, double* sums) {
-      device::launch(where, detail::sum_squares_of_blocks<>, p, n, sums);
+      const auto kernel =
+          device::aligned({p}) ? detail::sum_squares_of_blocks<4> : detail::sum_squares_of_blocks<1>;
+      device::launch(where, kernel, p, n, sums);
     });
   }
   /// The same for `n` numbers that a kernel computes: `start(where, sums)` launches the kernel, whose block b

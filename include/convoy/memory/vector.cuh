@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -51,6 +52,39 @@ __device__ Lanes<T> load_lanes(const T* from) {
 template <class T>
 __device__ void store_lanes(T* to, const Lanes<T>& values) {
   *reinterpret_cast<Lanes<T>*>(to) = values;
+}
+
+/// The same for 1 or 4 floats; 4 are aligned to 16 bytes.
+template <int width>
+__device__ Lanes<float, width> load_floats(const float* from) {
+  return *reinterpret_cast<const Lanes<float, width>*>(from);
+}
+template <int width>
+__device__ void store_floats(float* to, const Lanes<float, width>& values) {
+  *reinterpret_cast<Lanes<float, width>*>(to) = values;
+}
+
+/// Calls `visit.operator()<4>(i)` for the whole vectors of n elements if `width` is 4, and
+/// `visit.operator()<1>(i)` for each other element. Which thread visits an element does not depend on
+/// `width`.
+template <int width, class Visit>
+__device__ void for_each_four(std::int64_t n, Visit&& visit) {
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x * 4;
+  for (std::int64_t i = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4; i < n; i += step) {
+    if constexpr (width == 4)
+      if (i + 4 <= n) {
+        visit.template operator()<4>(i);
+        continue;
+      }
+    for (std::int64_t lane = i; lane < n && lane < i + 4; ++lane) visit.template operator()<1>(lane);
+  }
+}
+
+/// Whether all addresses are aligned to 16 bytes.
+inline bool aligned(std::initializer_list<const void*> pointers) {
+  for (const void* p : pointers)
+    if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0) return false;
+  return true;
 }
 
 /// Loads or stores 1 or 4 floats that will not be read again soon, so that the caches keep other data.

@@ -90,6 +90,17 @@ struct Elements {
       }
     }
   }
+  /// Writes the direction in which the element of a lane would move.
+  __device__ void direct(float& direction, int lane, float scale, const typename R::Constants& k) const {
+    const float gradient = g.lane[lane] * scale;
+    if constexpr (R::slots > 0) {
+      float slots[room];
+      for (int s = 0; s < R::slots; ++s) slots[s] = state[s].lane[lane];
+      R::direction(direction, p.lane[lane], gradient, slots, k);
+    } else {
+      R::direction(direction, p.lane[lane], gradient, k);
+    }
+  }
   __device__ void store(const Passage& pass, std::int64_t at, std::int64_t of_state) const {
     *reinterpret_cast<Floats*>(pass.parameters + at) = p;
     for (int s = 0; s < R::slots; ++s)
@@ -137,26 +148,24 @@ __global__ void __launch_bounds__(pass_threads, 3) update_runs(Passage pass) {
   });
 }
 
-/// The direction in which an element would move; `at` is its index in the range, `of_state` that in a slot.
-template <class R>
-__device__ float direction_of(const Passage& pass, float scale, const typename R::Constants& k,
-                              std::int64_t at, std::int64_t of_state) {
-  const float gradient = pass.gradients == nullptr ? 0.0f : pass.gradients[at] * scale;
-  float direction = 0;
-  if constexpr (R::slots > 0) {
-    float slots[R::slots];
-    for (int s = 0; s < R::slots; ++s) slots[s] = pass.state[of_state + s * pass.stride];
-    R::direction(direction, pass.parameters[at], gradient, slots, k);
-  } else {
-    R::direction(direction, pass.parameters[at], gradient, k);
-  }
-  return direction;
+/// The directions in which `width` elements would move; `at` is the first one's index in the range,
+/// `of_state` that in a slot.
+template <class R, int width>
+__device__ device::Lanes<float, width> directions_of(const Passage& pass, float scale,
+                                                     const typename R::Constants& k, std::int64_t at,
+                                                     std::int64_t of_state) {
+  Elements<R, width> elements;
+  elements.load(pass, at, of_state);
+  device::Lanes<float, width> directions{};
+  for (int lane = 0; lane < width; ++lane) elements.direct(directions.lane[lane], lane, scale, k);
+  return directions;
 }
 
 /// The sums of squares of each part. Run r's part in chunk c has index r + c, which is unique because
-/// consecutive parts differ in run, chunk or both. R is void if the squares are of gradients.
-template <class R>
-__global__ void __launch_bounds__(pass_threads)
+/// consecutive parts differ in run, chunk or both. R is void if the squares are of gradients. `width` is as
+/// for `update_runs`; which thread adds an element does not depend on it.
+template <class R, int width>
+__global__ void __launch_bounds__(pass_threads, 4)
     squares_of_parts(Passage pass, bool of_parameters, double* sums) {
   __shared__ double scratch[pass_threads / device::warp_size];
   float scale = pass.scale;
@@ -164,27 +173,41 @@ __global__ void __launch_bounds__(pass_threads)
   const std::int64_t chunk = pass.over.first_chunk() + blockIdx.x;
   for_each_part_of_chunk(pass, chunk, [&](const Run& run, int r, const Part& part) {
     double squares = 0, of_parameter = 0;
-    const auto add_up = [&](auto&& value) {
-      for (int n = 0; n < static_cast<int>(Runs::chunk) / pass_threads; ++n) {
-        const int i = n * pass_threads + static_cast<int>(threadIdx.x);
-        if (i < part.begin || i >= part.end) continue;
-        const double x = value(i), p = of_parameters ? pass.parameters[part.at + i] : 0.0f;
-        squares += x * x;
-        of_parameter += p * p;
+    const auto add_up = [&](auto&& values_at) {
+      const auto add = [&]<int lanes>(int at) {
+        const device::Lanes<float, lanes> values = values_at.template operator()<lanes>(at);
+        for (const double x : values.lane) squares += x * x;
+        if (!of_parameters) return;
+        const auto parameters = device::load_floats<lanes>(pass.parameters + part.at + at);
+        for (const double p : parameters.lane) of_parameter += p * p;
+      };
+      constexpr int fours = static_cast<int>(Runs::chunk) / (4 * pass_threads);
+      static_assert(fours * 4 * pass_threads == Runs::chunk);
+      for (int n = 0; n < fours; ++n) {
+        const int i = 4 * (n * pass_threads + static_cast<int>(threadIdx.x));
+        if (width == 4 && i >= part.begin && i + 4 <= part.end) {
+          add.template operator()<4>(i);
+          continue;
+        }
+        for (int lane = i; lane < i + 4; ++lane)
+          if (lane >= part.begin && lane < part.end) add.template operator()<1>(lane);
       }
     };
+    const auto zeros = []<int lanes>(int) { return device::Lanes<float, lanes>{}; };
     if constexpr (std::is_void_v<R>) {
       if (pass.gradients != nullptr)
-        add_up([&](int i) { return pass.gradients[part.at + i]; });
+        add_up([&]<int lanes>(int i) { return device::load_floats<lanes>(pass.gradients + part.at + i); });
       else
-        add_up([&](int) { return 0.0f; });
+        add_up(zeros);
     } else {
       const typename R::Constants k = *static_cast<const typename R::Constants*>(pass.constants_of(run));
       const std::int64_t of_state = run.state + part.in_run;
       if (moves && run.has_state())
-        add_up([&](int i) { return direction_of<R>(pass, scale, k, part.at + i, of_state + i); });
+        add_up([&]<int lanes>(int i) {
+          return directions_of<R, lanes>(pass, scale, k, part.at + i, of_state + i);
+        });
       else
-        add_up([&](int) { return 0.0f; });
+        add_up(zeros);
     }
     squares = device::block_sum<pass_threads>(squares, scratch);
     if (of_parameters) of_parameter = device::block_sum<pass_threads>(of_parameter, scratch);
@@ -254,13 +277,17 @@ struct Kernels<R, memory::Device> {
     if (pass.over.range.empty()) return;
     const device::Launch where{space.stream(), static_cast<unsigned>(pass.over.chunks()),
                                detail::pass_threads};
+    const bool vectors = takes_vectors(pass);
     bool enqueued = false;
     if constexpr (Optimizer<R>::has_direction())
       if (what.of_directions) {
-        device::launch(where, detail::squares_of_parts<R>, pass, what.of_parameters, work);
+        device::launch(where, vectors ? detail::squares_of_parts<R, 4> : detail::squares_of_parts<R, 1>, pass,
+                       what.of_parameters, work);
         enqueued = true;
       }
-    if (!enqueued) device::launch(where, detail::squares_of_parts<void>, pass, what.of_parameters, work);
+    if (!enqueued)
+      device::launch(where, vectors ? detail::squares_of_parts<void, 4> : detail::squares_of_parts<void, 1>,
+                     pass, what.of_parameters, work);
     device::launch(
         {space.stream(), static_cast<unsigned>(pass.over.end - pass.over.begin), detail::pass_threads},
         detail::add_squares_of_parts<>, pass, what, work);
@@ -268,29 +295,28 @@ struct Kernels<R, memory::Device> {
 
   static void apply(memory::Device& space, const Optimizer<R>&, const Passage& pass) {
     if (pass.over.range.empty()) return;
-    constexpr int width = 4;
-    // Whether the elements whose index in the arena is a multiple of `width` are aligned for vectors. Those
-    // of the state are, by the Arena's layout.
-    const auto goes_along = [&](const void* first, std::size_t element) {
-      return (reinterpret_cast<std::uintptr_t>(first) -
-              static_cast<std::uintptr_t>(pass.over.range.begin) * element) %
-                 (width * element) ==
-             0;
-    };
-    const bool vectors = goes_along(pass.parameters, sizeof(float)) &&
-                         (pass.gradients == nullptr || goes_along(pass.gradients, sizeof(float))) &&
-                         (pass.copy.at == nullptr || goes_along(pass.copy.at, size_of(pass.copy.type)));
     const device::Launch where{space.stream(), static_cast<unsigned>(pass.over.chunks()),
                                detail::pass_threads};
-    if (vectors)
-      device::launch(where, detail::update_runs<R, width>, pass);
-    else
-      device::launch(where, detail::update_runs<R, 1>, pass);
+    device::launch(where, takes_vectors(pass) ? detail::update_runs<R, 4> : detail::update_runs<R, 1>, pass);
   }
 
   static void apply_matrix(memory::Device&, const Optimizer<R>& optimizer, MatrixWork<memory::Device>& work,
                            const MatrixPass& matrix) requires detail::HasUpdateOfMatrices<R, memory::Device> {
     optimizer.update_matrix(work, matrix);
+  }
+
+ private:
+  // Whether the elements whose index in the arena is a multiple of 4 are aligned for vectors. Those of the
+  // state are, by the Arena's layout.
+  static bool takes_vectors(const Passage& pass) {
+    const auto goes_along = [&](const void* first, std::size_t element) {
+      return first == nullptr || (reinterpret_cast<std::uintptr_t>(first) -
+                                  static_cast<std::uintptr_t>(pass.over.range.begin) * element) %
+                                         (4 * element) ==
+                                     0;
+    };
+    return goes_along(pass.parameters, sizeof(float)) && goes_along(pass.gradients, sizeof(float)) &&
+           goes_along(pass.copy.at, size_of(pass.copy.type));
   }
 };
 

@@ -20,31 +20,6 @@ namespace convoy::optim {
 
 namespace detail {
 
-/// Calls `visit.operator()<4>(i)` for the whole vectors of n elements if `width` is 4, and
-/// `visit.operator()<1>(i)` for each other element. Which thread visits an element does not depend on
-/// `width`.
-template <int width, class Visit>
-__device__ void for_each_four(std::int64_t n, Visit&& visit) {
-  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x * 4;
-  for (std::int64_t i = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4; i < n; i += step) {
-    if constexpr (width == 4)
-      if (i + 4 <= n) {
-        visit.template operator()<4>(i);
-        continue;
-      }
-    for (std::int64_t lane = i; lane < n && lane < i + 4; ++lane) visit.template operator()<1>(lane);
-  }
-}
-
-template <int width>
-__device__ device::Lanes<float, width> load_floats(const float* from) {
-  return *reinterpret_cast<const device::Lanes<float, width>*>(from);
-}
-template <int width>
-__device__ void store_floats(float* to, const device::Lanes<float, width>& values) {
-  *reinterpret_cast<device::Lanes<float, width>*>(to) = values;
-}
-
 /// Writes f of each element to x, and the sum of the squares of each block's results to `sums`.
 template <class F, int width>
 __global__ void __launch_bounds__(memory::detail::SumSquares::threads)
@@ -55,7 +30,7 @@ __global__ void __launch_bounds__(memory::detail::SumSquares::threads)
   if (!applies(m.verdict, scale)) return;
   const typename F::Constants k = *static_cast<const typename F::Constants*>(m.constants);
   double squares = 0;
-  for_each_four<width>(m.shape.size(), [&]<int lanes>(std::int64_t i) {
+  device::for_each_four<width>(m.shape.size(), [&]<int lanes>(std::int64_t i) {
     const auto g = device::load_once<lanes>(m.gradients + i);
     device::Lanes<float, lanes> state[F::slots], made;
     for (int s = 0; s < F::slots; ++s) state[s] = device::load_once<lanes>(m.state + s * m.stride + i);
@@ -68,7 +43,7 @@ __global__ void __launch_bounds__(memory::detail::SumSquares::threads)
       squares += value * value;
     }
     for (int s = 0; s < F::slots; ++s) device::store_once<lanes>(m.state + s * m.stride + i, state[s]);
-    store_floats<lanes>(x + i, made);
+    device::store_floats<lanes>(x + i, made);
   });
   squares = device::block_sum<threads>(squares, scratch);
   if (threadIdx.x == 0) sums[blockIdx.x] = squares;
@@ -85,10 +60,10 @@ __global__ void __launch_bounds__(memory::detail::SumSquares::threads)
   for (int i = static_cast<int>(threadIdx.x); i < count; i += threads) squares += sums[i];
   const double root = std::sqrt(device::block_sum<threads>(squares, scratch));
   const auto length = static_cast<float>(root < least ? least : root);
-  for_each_four<4>(n, [&]<int lanes>(std::int64_t i) {
-    auto values = load_floats<lanes>(x + i);
+  device::for_each_four<4>(n, [&]<int lanes>(std::int64_t i) {
+    auto values = device::load_floats<lanes>(x + i);
     for (float& value : values.lane) value /= length;
-    store_floats<lanes>(x + i, values);
+    device::store_floats<lanes>(x + i, values);
   });
 }
 
@@ -98,11 +73,11 @@ __global__ void update_matrix(MatrixPass m, F f, const float* x) {
   float scale = 1;
   if (!applies(m.verdict, scale)) return;
   const typename F::Constants k = *static_cast<const typename F::Constants*>(m.constants);
-  for_each_four<width>(m.shape.size(), [&]<int lanes>(std::int64_t i) {
-    auto p = load_floats<lanes>(m.parameters + i);
-    const auto o = x != nullptr ? load_floats<lanes>(x + i) : device::Lanes<float, lanes>{};
+  device::for_each_four<width>(m.shape.size(), [&]<int lanes>(std::int64_t i) {
+    auto p = device::load_floats<lanes>(m.parameters + i);
+    const auto o = x != nullptr ? device::load_floats<lanes>(x + i) : device::Lanes<float, lanes>{};
     for (int lane = 0; lane < lanes; ++lane) p.lane[lane] = f(p.lane[lane], o.lane[lane], k);
-    store_floats<lanes>(m.parameters + i, p);
+    device::store_floats<lanes>(m.parameters + i, p);
     device::store_rounded<lanes>(m.copy, i, p);
   });
 }

@@ -64,14 +64,14 @@ struct Kernels<Half<E>> {
   static void encode(const Half<E>&, cudaStream_t stream, E* to, const float* values, const float* error,
                      float* left, std::int64_t count) {
     if (count <= 0) return;
-    const bool whole = detail::aligned({to, values, error, left});
+    const bool whole = device::aligned({to, values, error, left});
     device::launch({stream, device::blocks_for(whole ? count / 4 : count)},
                    whole ? detail::encode_halves<E, 4> : detail::encode_halves<E, 1>, to, values, error, left,
                    count);
   }
   static void decode(const Half<E>&, cudaStream_t stream, float* to, const E* from, std::int64_t count) {
     if (count <= 0) return;
-    const bool whole = detail::aligned({to, from});
+    const bool whole = device::aligned({to, from});
     device::launch({stream, device::blocks_for(whole ? count / 4 : count)},
                    whole ? detail::decode_halves<E, 4> : detail::decode_halves<E, 1>, to, from, count);
   }

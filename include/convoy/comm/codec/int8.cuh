@@ -128,7 +128,7 @@ template <>
 struct Kernels<Int8> {
   static void encode(const Int8&, cudaStream_t stream, std::byte* to, const float* values, const float* error,
                      float* left, const Parts& parts) {
-    if (detail::aligned({values, error, left}))
+    if (device::aligned({values, error, left}))
       enqueue<true>(stream, detail::Int8OfValues<true>{values, parts}, to, error, left, parts);
     else
       enqueue<false>(stream, detail::Int8OfValues<false>{values, parts}, to, error, left, parts);
@@ -142,7 +142,7 @@ struct Kernels<Int8> {
   static void decode(const Int8&, cudaStream_t stream, float* to, const std::byte* from, const Parts& parts) {
     if (parts.count <= 0) return;
     device::launch({stream, detail::Runs::blocks(Int8::blocks_of(parts.count))},
-                   detail::aligned({to}) ? detail::decode_int8<true> : detail::decode_int8<false>, to, from,
+                   device::aligned({to}) ? detail::decode_int8<true> : detail::decode_int8<false>, to, from,
                    parts);
   }
 

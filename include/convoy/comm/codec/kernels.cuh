@@ -55,13 +55,6 @@ struct Parts {
 
 namespace detail {
 
-/// Whether all addresses are aligned to 16 bytes.
-inline bool aligned(std::initializer_list<const void*> pointers) {
-  for (const void* p : pointers)
-    if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0) return false;
-  return true;
-}
-
 using Four = device::Lanes<float>;
 
 /// Loads four of `count` numbers, from index `i` on, with zeros beyond the end. `whole`: by one access, for

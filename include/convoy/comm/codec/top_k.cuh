@@ -91,7 +91,7 @@ struct Kernels<TopK> {
   static void encode(const TopK& codec, cudaStream_t stream, std::byte* to, const float* values,
                      const float* error, float* left, std::int64_t count, std::byte* room) {
     if (count <= 0) return;
-    if (detail::aligned({values, error, left}))
+    if (device::aligned({values, error, left}))
       enqueue<true>(codec, stream, to, values, error, left, count, room);
     else
       enqueue<false>(codec, stream, to, values, error, left, count, room);
@@ -102,7 +102,7 @@ struct Kernels<TopK> {
     if (count <= 0) return;
     const unsigned blocks = device::blocks_for(count, static_cast<int>(Sums::tile));
     device::launch({stream, blocks, Sums::threads},
-                   detail::aligned({to}) ? detail::sum_pairs<true> : detail::sum_pairs<false>, to, from,
+                   device::aligned({to}) ? detail::sum_pairs<true> : detail::sum_pairs<false>, to, from,
                    codec.bytes(count), ranks, codec.kept(count), count);
   }
 
