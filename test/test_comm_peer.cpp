@@ -129,22 +129,22 @@ TEST_CASE_TEMPLATE("all-reduce gives sums in the order of ranks, by one shot and
     }
 }
 
-TEST_CASE("a large buffer has the same bits on all ranks and in every run") {
+TEST_CASE_TEMPLATE("a large buffer has the same bits on all ranks and in every run", T, f32, bf16) {
   constexpr std::int64_t count = 300'007;
-  std::vector<std::vector<f32>> results;
+  std::vector<std::vector<T>> results;
   for (const int blocks : {2, 16}) {
-    std::vector<std::vector<f32>> of(3);
+    std::vector<std::vector<T>> of(3);
     all_well(on_links(3,
                       [&](Rank& rank) {
-                        Shared<f32> shared(rank, count);
-                        shared.write(oracle::input<f32>(rank.link.rank(), count, 3));
-                        rank.link.all_reduce<f32>(shared.window, 0, count);
+                        Shared<T> shared(rank, count);
+                        shared.write(oracle::input<T>(rank.link.rank(), count, 3));
+                        rank.link.all_reduce<T>(shared.window, 0, count);
                         of[static_cast<std::size_t>(rank.link.rank())] = shared.read();
                       },
                       {.blocks = blocks}));
     results.insert(results.end(), of.begin(), of.end());
   }
-  for (const auto& result : results) CHECK(oracle::same_bits(result, in_order<f32>(3, count, 3)));
+  for (const auto& result : results) CHECK(oracle::same_bits(result, in_order<T>(3, count, 3)));
 }
 
 TEST_CASE("memory that others do not see is reduced in pieces of a slot") {

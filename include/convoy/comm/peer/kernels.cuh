@@ -157,56 +157,77 @@ __device__ T narrow(Wide<T> x) {
     return device::narrow<T>(x);
 }
 
-/// Calls `f(at)` for each of this thread's vectors out of `count` elements; `at` is the vector's first
-/// element.
-template <class T, class F>
-__device__ void for_vectors(std::int64_t count, F&& f) {
-  const std::int64_t step = std::int64_t{gridDim.x} * threads * device::lanes<T>;
-  for (std::int64_t at = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * device::lanes<T>; at < count;
-       at += step)
-    f(at);
+/// `vectors` vectors of `width` elements, the first at element `at`, `step` elements apart.
+template <int vectors, int width>
+struct Piece {
+  std::int64_t at, step;
+
+  template <class T>
+  __device__ void load(device::Lanes<T, width> (&to)[vectors], const T* from) const {
+    for (int k = 0; k < vectors; ++k)
+      to[k] = *reinterpret_cast<const device::Lanes<T, width>*>(from + at + k * step);
+  }
+  template <class T>
+  __device__ void store(T* to, const device::Lanes<T, width> (&values)[vectors]) const {
+    for (int k = 0; k < vectors; ++k)
+      *reinterpret_cast<device::Lanes<T, width>*>(to + at + k * step) = values[k];
+  }
+};
+
+/// Calls `f(piece)` for the pieces that make up this thread's part of `count` elements: vectors if the arrays
+/// are `aligned` for them, `together` in a piece where there are as many, and single elements. The vectors of
+/// a piece are loaded before the first is stored, so that they wait for memory together.
+template <class T, int together, class F>
+__device__ void for_pieces(std::int64_t count, bool aligned, F&& f) {
+  constexpr int lanes = device::lanes<T>;
+  const std::int64_t step = std::int64_t{gridDim.x} * threads * lanes;
+  std::int64_t at = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * lanes;
+  if (aligned) {
+    for (; at + (together - 1) * step + lanes <= count; at += together * step)
+      f(Piece<together, lanes>{at, step});
+    for (; at + lanes <= count; at += step) f(Piece<1, lanes>{at, step});
+  }
+  for (; at < count; at += step)
+    for (std::int64_t i = at; i < at + lanes && i < count; ++i) f(Piece<1, 1>{i, step});
 }
 
-/// Copies the vector at `at`, or as many of its elements as there are.
+/// Copies this thread's part of an array.
 template <class T>
-__device__ void copy_vector(T* to, const T* from, std::int64_t at, std::int64_t count, bool aligned) {
-  constexpr int lanes = device::lanes<T>;
-  if (aligned && at + lanes <= count)
-    device::store_lanes(to + at, device::load_lanes(from + at));
-  else
-    for (std::int64_t i = at; i < at + lanes && i < count; ++i) to[i] = from[i];
+__device__ void copy(T* to, const T* from, std::int64_t count, bool aligned) {
+  for_pieces<T, 4>(count, aligned, [&]<int vectors, int width>(const Piece<vectors, width>& piece) {
+    device::Lanes<T, width> values[vectors];
+    piece.load(values, from);
+    piece.store(to, values);
+  });
 }
 
-/// The sums of the vector at `at`, in the order of ranks, rounded once: `source(r)` is rank r's array.
+/// The sums of this thread's part of the ranks' arrays, in the order of ranks, rounded once: `source(r)` is
+/// rank r's array.
 template <class T, class Source>
-__device__ void sum_vector(T* to, Source&& source, int size, std::int64_t at, std::int64_t count,
-                           bool aligned) {
-  constexpr int lanes = device::lanes<T>;
-  constexpr int ahead = 4;  // ranks whose loads are in flight together
-  if (aligned && at + lanes <= count) {
-    Wide<T> sum[lanes] = {};
+__device__ void add_up(T* to, Source&& source, int size, std::int64_t count, bool aligned) {
+  constexpr int together =
+      sizeof(T) == 2 ? 2 : 4;  // the sums of a vector in 16 bits take twice the registers
+  constexpr int ahead = 2;     // ranks whose loads are in flight together
+  for_pieces<T, together>(count, aligned, [&]<int vectors, int width>(const Piece<vectors, width>& piece) {
+    Wide<T> sum[vectors][width] = {};
+    device::Lanes<T, width> next[ahead][vectors];
     for (int first = 0; first < size; first += ahead) {
-      device::Lanes<T> next[ahead];
-      for (int k = 0; k < ahead; ++k)
-        if (first + k < size) next[k] = device::load_lanes(source(first + k) + at);
-      for (int k = 0; k < ahead; ++k) {
-        if (first + k >= size) continue;
-        for (int l = 0; l < lanes; ++l) {
-          const Wide<T> x = detail::widen<T>(next[k].lane[l]);
-          sum[l] = first + k == 0 ? x : sum[l] + x;
-        }
+      for (int j = 0; j < ahead; ++j)
+        if (first + j < size) piece.load(next[j], source(first + j));
+      for (int j = 0; j < ahead; ++j) {
+        if (first + j >= size) continue;
+        for (int k = 0; k < vectors; ++k)
+          for (int l = 0; l < width; ++l) {
+            const Wide<T> x = detail::widen<T>(next[j][k].lane[l]);
+            sum[k][l] = first + j == 0 ? x : sum[k][l] + x;
+          }
       }
     }
-    device::Lanes<T> result;
-    for (int l = 0; l < lanes; ++l) result.lane[l] = detail::narrow<T>(sum[l]);
-    device::store_lanes(to + at, result);
-    return;
-  }
-  for (std::int64_t i = at; i < at + lanes && i < count; ++i) {
-    Wide<T> sum = detail::widen<T>(source(0)[i]);
-    for (int r = 1; r < size; ++r) sum += detail::widen<T>(source(r)[i]);
-    to[i] = detail::narrow<T>(sum);
-  }
+    device::Lanes<T, width> result[vectors];
+    for (int k = 0; k < vectors; ++k)
+      for (int l = 0; l < width; ++l) result[k].lane[l] = detail::narrow<T>(sum[k][l]);
+    piece.store(to, result);
+  });
 }
 
 }  // namespace detail
@@ -227,11 +248,9 @@ __global__ void __launch_bounds__(threads, 1)
   const auto in_slot = [&](int rank) {
     return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(team.pads[rank]) + begin);
   };
-  detail::for_vectors<T>(
-      count, [&](std::int64_t at) { detail::copy_vector(in_slot(team.rank), data, at, count, aligned); });
+  detail::copy(in_slot(team.rank), data, count, aligned);
   if (!meeting.meet()) return;
-  detail::for_vectors<T>(
-      count, [&](std::int64_t at) { detail::sum_vector(data, in_slot, team.size, at, count, aligned); });
+  detail::add_up(data, in_slot, team.size, count, aligned);
   if (threadIdx.x == 0) turns = turn + 1;
   meeting.end();
 }
@@ -249,9 +268,7 @@ __global__ void __launch_bounds__(threads, 1)
   if constexpr (reduces) {
     const std::int64_t begin = cuts.at[team.rank], size = cuts.at[team.rank + 1] - begin;
     const auto source = [&](int rank) { return data.on[rank] + begin; };
-    detail::for_vectors<T>(size, [&](std::int64_t at) {
-      detail::sum_vector(mine + begin, source, team.size, at, size, aligned);
-    });
+    detail::add_up(mine + begin, source, team.size, size, aligned);
     if (!meeting.meet()) return;
   }
   if constexpr (gathers) {
@@ -259,9 +276,7 @@ __global__ void __launch_bounds__(threads, 1)
     for (int k = 1; k < team.size; ++k) {
       const int rank = (team.rank + k) % team.size;
       const std::int64_t begin = cuts.at[rank], size = cuts.at[rank + 1] - begin;
-      detail::for_vectors<T>(size, [&](std::int64_t at) {
-        detail::copy_vector(mine + begin, data.on[rank] + begin, at, size, aligned);
-      });
+      detail::copy(mine + begin, data.on[rank] + begin, size, aligned);
     }
     if (!meeting.meet()) return;
   }
@@ -275,10 +290,7 @@ __global__ void __launch_bounds__(threads, 1)
                    std::int64_t count, int root, bool aligned) {
   Meeting meeting(team);
   if (!meeting.goes_on() || !meeting.meet()) return;
-  if (team.rank != root)
-    detail::for_vectors<T>(count, [&](std::int64_t at) {
-      detail::copy_vector(data.on[team.rank], data.on[root], at, count, aligned);
-    });
+  if (team.rank != root) detail::copy(data.on[team.rank], data.on[root], count, aligned);
   if (!meeting.meet()) return;
   meeting.end();
 }
