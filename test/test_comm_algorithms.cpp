@@ -11,6 +11,7 @@
 #include "comm_schedule_oracle.hpp"
 #include "comm_step.hpp"
 #include "sanitized.hpp"
+#include <convoy/comm/engine/link.hpp>
 #include <convoy/comm/registry.hpp>
 #include <convoy/comm/schedule/broadcast.hpp>
 #include <convoy/comm/schedule/price.hpp>

@@ -89,8 +89,8 @@ struct Program {
     std::vector<int> last_touch;
     std::vector<int> reduced;
   };
-  void send_messages(const schedule::View& schedule, int window, int size);
-  void share_memory(const schedule::View& schedule, int size);
+  void compile_messages(const schedule::View& schedule, int window, int size);
+  void compile_shared(const schedule::View& schedule, int size);
   void add(const schedule::Step& step, History& history);
 };
 
@@ -105,12 +105,12 @@ CONVOY_FUNCTION Program::Program(const schedule::View& schedule, int segment_cou
       root(root_rank),
       rank(my_rank) {
   if (schedule.shared())
-    share_memory(schedule, size);
+    compile_shared(schedule, size);
   else
-    send_messages(schedule, window, size);
+    compile_messages(schedule, window, size);
 }
 
-CONVOY_FUNCTION void Program::send_messages(const schedule::View& schedule, int window, int size) {
+CONVOY_FUNCTION void Program::compile_messages(const schedule::View& schedule, int window, int size) {
   const int places = schedule.places(size);
   int all = blocks;
   if (places > 0) {
@@ -125,7 +125,7 @@ CONVOY_FUNCTION void Program::send_messages(const schedule::View& schedule, int 
   });
 }
 
-CONVOY_FUNCTION void Program::share_memory(const schedule::View& schedule, int size) {
+CONVOY_FUNCTION void Program::compile_shared(const schedule::View& schedule, int size) {
   reduces = goal == schedule::Goal::all_reduce || goal == schedule::Goal::reduce_scatter;
   copied = schedule.copied();
   const auto others = [&](Act act) {

@@ -113,11 +113,12 @@ class AnyCompressed : public AnyCollectives {
   };
 
   struct Bucket {
-    std::int64_t block = 0;              // scattered: elements of a rank's block
-    std::size_t size = 0;                // scattered, gathered: bytes of a rank's block
-    Buffer<std::byte> encoded;           // the encoded gradients; gathered: of all ranks
-    Buffer<std::byte> inbox, sums;       // scattered: this rank's block from all ranks, and the encoded sums
-    Buffer<float> sum, left, kept_left;  // scattered: sum of this rank's block, encoding error, its copy
+    std::int64_t block = 0;         // scattered: elements of a rank's block
+    std::size_t size = 0;           // scattered, gathered: bytes of a rank's block
+    Buffer<std::byte> encoded;      // the encoded gradients; gathered: of all ranks
+    Buffer<std::byte> inbox, sums;  // scattered: this rank's block from all ranks, and the encoded sums
+    Buffer<float> sum;              // scattered: the sum of this rank's block
+    Buffer<float> residual, kept_residual;  // scattered: what encoding that sum left out, and its copy
     typename FactorsOf<Codec>::type factors;
   };
 
@@ -202,7 +203,7 @@ template <class Codec>
 void AnyCompressed<Codec>::visit_state(StateVisitor& visitor) {
   visitor.arena("error_feedback", error_);
   for (int b = 0; b < pipeline_.size(); ++b) {
-    if constexpr (scattered) visitor.values(concat("error_feedback.sum.", b), at(b).left);
+    if constexpr (scattered) visitor.values(concat("error_feedback.sum.", b), at(b).residual);
     if constexpr (factored) at(b).factors.visit_state(visitor, b);
   }
   visitor.counter("steps", steps_);
@@ -242,7 +243,7 @@ void AnyCompressed<Codec>::prepare_scattered(int bucket, Engine::Slot slot) {
   b.sums = buffer_of(n * size);
   b.inbox = Buffer<std::byte>(static_cast<std::size_t>(n * size), this->engine_->inboxes());
   b.sum = Buffer<float>(static_cast<std::size_t>(b.block));
-  b.left = Buffer<float>(static_cast<std::size_t>(b.block));
+  b.residual = Buffer<float>(static_cast<std::size_t>(b.block));
   slot.program = &this->template half<schedule::AllToAll>(n * size, DType::u8);
   slot.data = b.encoded.data();
   slot.inbox = b.inbox.data();
@@ -367,7 +368,7 @@ void AnyCompressed<Codec>::between(int bucket) {
     std::fill(b.sum.begin(), b.sum.end(), 0.0f);
     for (std::size_t r = 0; r < static_cast<std::size_t>(this->size()); ++r)
       codec_.decode_add(b.sum.data(), (r == me ? b.encoded : b.inbox).data() + r * b.size, mine.size());
-    codec_.encode(b.sums.data() + me * b.size, b.sum.data(), b.left.data(), mine.size());
+    codec_.encode(b.sums.data() + me * b.size, b.sum.data(), b.residual.data(), mine.size());
   } else if constexpr (factored) {
     b.factors.project_back(error(bucket));
   }
@@ -406,8 +407,8 @@ void AnyCompressed<Codec>::keep(int bucket) {
   Bucket& b = at(bucket);
   std::copy_n(error(bucket), range(bucket).size(), kept_error_.data() + range(bucket).begin);
   if constexpr (scattered) {
-    if (b.kept_left.size() < b.left.size()) b.kept_left = Buffer<float>(b.left.size());
-    std::copy(b.left.begin(), b.left.end(), b.kept_left.begin());
+    if (b.kept_residual.size() < b.residual.size()) b.kept_residual = Buffer<float>(b.residual.size());
+    std::copy(b.residual.begin(), b.residual.end(), b.kept_residual.begin());
   }
   if constexpr (factored) b.factors.keep();
 }
@@ -422,9 +423,9 @@ void AnyCompressed<Codec>::forget() {
   for (Bucket& b : buckets_) {
     if constexpr (scattered) {
       if (keeps_)
-        std::swap(b.left, b.kept_left);
+        std::swap(b.residual, b.kept_residual);
       else
-        std::fill(b.left.begin(), b.left.end(), 0.0f);
+        std::fill(b.residual.begin(), b.residual.end(), 0.0f);
     }
     if constexpr (factored) keeps_ ? b.factors.restore() : b.factors.reset();
   }
