@@ -4,6 +4,7 @@
 // CudaPeer and Sharded<CudaPeer> as a Comm, with kernels run on the CPU: updates, decisions, host numbers,
 // captured steps, and ranks that differ, never come or leave.
 #include <atomic>
+#include <utility>
 
 #include "emulation/emulation.hpp"
 #include <convoy/memory/device.cuh>
@@ -38,6 +39,22 @@ static_assert(comm::works_in<AllReduced, TestSpace> && !comm::works_in<AllReduce
 
 // The tests' buckets are small; with these options both kinds of reduction occur.
 constexpr comm::PeerOptions few{.at_once = 1024, .blocks = 2};
+
+template <class C>
+struct Told : C {
+  using C::C;
+  using C::step;
+};
+
+struct SkipsFirst : Rule {
+  using Rule::Rule;
+  bool first = true;
+  Decision decide() {
+    const Decision decided = Rule::decide();
+    if (decided == Decision::again) return decided;
+    return std::exchange(first, false) ? Decision::skip : decided;
+  }
+};
 
 }  // namespace
 
@@ -106,6 +123,21 @@ TEST_CASE_TEMPLATE("a rule decides over the whole gradient, and a step is skippe
         few));
     CHECK(right == ranks);
   }
+}
+
+TEST_CASE_TEMPLATE("an exchange learns that a rule has skipped a step on the host", C, AllReduced, Halved) {
+  std::atomic<int> right = 0;
+  all_well(run<Told<C>>(
+      2,
+      [&](Told<C>& comm, TestSpace& space) {
+        Arenas arenas(space, 3000);
+        const comm::Closing closing(comm);
+        comm.open(comm::Fingerprint(), arenas.layout());
+        SkipsFirst rule(arenas, -1);
+        for (const bool applied : {false, true}) right += comm.step(rule) == applied ? 1 : 0;
+      },
+      few));
+  CHECK(right == 2 * 2);
 }
 
 TEST_CASE("each rank updates its own part, in whole cache lines, and all parts are updated") {

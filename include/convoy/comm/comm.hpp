@@ -105,8 +105,8 @@ struct Reduction;
 /// Operations:
 /// - `open(fingerprint, layout)`: called before the first step. If the ranks' fingerprints differ, it throws
 ///   on every rank and names the rank and the field.
-/// - `updates(buckets)`: after `open`, the ranges that this rank updates, in ascending order. The optimizer
-///   needs state for these only.
+/// - `updates(buckets)`: after `open`, the ranges of these buckets, which are those that were opened, that
+///   this rank updates, in ascending order. The optimizer needs state for these only.
 /// - `begin(bucket, ready)`: the gradients are final once the stream has passed `ready`; null on the host.
 /// - `repeat()`: called instead of `begin` and `finish` when a graph that captured them runs the step.
 /// - `broadcast(span, root)`: every worker ends with the root's values.

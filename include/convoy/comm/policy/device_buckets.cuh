@@ -178,7 +178,7 @@ class DeviceBuckets : public Defaults<C> {
   void reduce(std::size_t b);
   void all_gather(std::size_t b);
   void arrive(std::size_t b);
-  void decide(Update update);
+  bool decide(Update update);
 
   device::Event computed_, decided_;
   std::vector<device::Event> reduced_, gathered_;  // by bucket
@@ -261,9 +261,9 @@ void DeviceBuckets<C, S, sharded>::arrive(std::size_t b) {
 }
 
 // Each rank sees only the sums of its own parts, so the ranks add up their partial values before they decide.
-// This happens on the device; the host does not see the values.
+// This happens on the device; the host does not see the values. Returns false if the step is skipped.
 template <class C, memory::Space S, bool sharded>
-void DeviceBuckets<C, S, sharded>::decide(Update update) {
+bool DeviceBuckets<C, S, sharded>::decide(Update update) {
   const auto arrived = [&](std::size_t b) {
     if (const Range mine = own_of(b); !mine.empty()) update.arrived(mine, 1.0f);
   };
@@ -280,10 +280,12 @@ void DeviceBuckets<C, S, sharded>::decide(Update update) {
     arrived(b);
   }
   add_up();
-  while (update.decide() == Decision::again) {
+  Decision decision = update.decide();
+  for (; decision == Decision::again; decision = update.decide()) {
     for (std::size_t b = 0; b < buckets_.size(); ++b) arrived(b);
     add_up();
   }
+  return decision == Decision::apply;
 }
 
 template <class C, memory::Space S, bool sharded>
@@ -294,7 +296,7 @@ bool DeviceBuckets<C, S, sharded>::step(Update update) {
     if (!begun_[b]) begin(static_cast<int>(b), space_->mark());
   if constexpr (sharded) {
     const bool decides = update.decides();
-    if (decides) decide(update);
+    if (decides) applied = decide(update);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
       if (!decides) arrive(b);
       if (const Range mine = own_of(b); !mine.empty()) update(mine, 1.0f);
