@@ -51,7 +51,6 @@ class Faulty : public Decorator<T> {
   Faulty(const T& inner, const Faults& faults, bool guarded = false)
       : Decorator<T>(inner),
         faults_(faults),
-        guarded_(guarded),
         numbers_(std::make_shared<Philox>(
             seed, static_cast<std::uint64_t>(faults.run) << 32 | static_cast<std::uint64_t>(inner.rank()))) {
     if (faults.corrupt > 0 && !guarded)
@@ -119,7 +118,6 @@ class Faulty : public Decorator<T> {
 
  private:
   Faults faults_;
-  bool guarded_;
   std::shared_ptr<Philox> numbers_;
 };
 
