@@ -3,6 +3,7 @@
 // policies are refused.
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -115,7 +116,9 @@ TEST_CASE("an exchange that was chosen by name takes vectors and arrays, and ope
     double b[2] = {static_cast<double>(endpoint.rank()), 5};
     exchange.all_reduce(a, comm::Op::mean);
     exchange.broadcast(b, 1);
-    right += a[2] == 1.5f && b[0] == 1;
+    std::vector<std::int64_t> large{endpoint.rank() + (std::int64_t{1} << 40)};  // of a type without a DType
+    exchange.broadcast(large, 1);
+    right += a[2] == 1.5f && b[0] == 1 && large[0] == (std::int64_t{1} << 40) + 1;
   });
   CHECK(right == 2);
 }

@@ -31,16 +31,21 @@ class OnSpans {
     static_assert(std::is_trivially_copyable_v<E>,
                   "convoy: only trivially copyable elements can be broadcast");
     const auto values = span_of(range);
-    constexpr bool typed = requires(C & c, E * data, std::int64_t count) {
-      c.broadcast(data, count, dtype_of<E>, root);
-    };
-    if constexpr (typed)
+    if constexpr (typed<E>())
       self().broadcast(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<E>, root);
     else
       self().broadcast(static_cast<void*>(values.data()), values.size_bytes(), root);
   }
 
  private:
+  template <class E>
+  static consteval bool typed() {
+    if constexpr (has_dtype<E>) return requires(C & c, E * data, std::int64_t count) {
+        c.broadcast(data, count, dtype_of<E>, 0);
+      };
+    else
+      return false;
+  }
   C& self() { return static_cast<C&>(*this); }
 };
 
