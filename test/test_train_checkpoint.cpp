@@ -448,6 +448,28 @@ TEST_CASE("neither servers beside workers nor workers wait for a rank that refus
   CHECK(fs::exists(folder.path / "weights"));
 }
 
+TEST_CASE("ranks whose checkpoints would differ say so on all ranks, and in what") {
+  std::string said[2];
+  Threads::World(2).run([&](Threads endpoint) {
+    Made<AllReduce> trainer({.batch = 6}, endpoint, comm::Options{.deadline = Seconds(20)});
+    const bool second = endpoint.rank() == 1;
+    const auto refusal = [&](const train::CheckpointOptions& options) {
+      try {
+        train::Checkpoints checkpoints(trainer, options);
+      } catch (const ConfigError& error) {
+        return concat(error.what(), "\n");
+      }
+      return std::string();
+    };
+    said[endpoint.rank()] = refusal({.directory = "nowhere", .every = second ? 5 : 4}) +
+                            refusal({.directory = "nowhere", .resume = second});
+  });
+  for (const std::string& sentences : said)
+    CHECK(sentences ==
+          "rank 1 differs from rank 0 in checkpoint.every: 5 instead of 4\n"
+          "rank 1 differs from rank 0 in checkpoint.resume: true instead of false\n");
+}
+
 TEST_CASE("servers beside workers continue the schedule in a second fit, and report the steps they skipped") {
   const auto trained = [](auto type, int ranks) {
     std::vector<float> values;
