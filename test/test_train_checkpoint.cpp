@@ -534,6 +534,63 @@ TEST_CASE("checkpoints that do not fit or are damaged are refused in one sentenc
   CHECK_THROWS_AS(train::Checkpoints(other, {.directory = "x", .keep = 0}), ConfigError);
 }
 
+TEST_CASE("a resumed fit lists the options that have changed, and refuses another order of an epoch's rows") {
+  using Alone = Trainer<Normed, optim::Adam, comm::None, Reference<float>>;
+  const Folder folder;
+  const train::CheckpointOptions options{.directory = folder.path, .resume = true};
+  const Alone::Config config{.batch = 10, .optimizer = {.lr = 0.02f}, .seed = 5};
+  const auto resume = [&](const Alone::Config& its, const Blobs& set = training) {
+    Alone trainer(its);
+    train::Checkpoints checkpoints(trainer, options);
+    trainer.fit(set, {.epochs = 2, .steps = 3, .log = nullptr, .keeper = &checkpoints});
+    return checkpoints.changed();
+  };
+  CHECK(resume(config).empty());
+  CHECK(resume(config).empty());
+  Alone::Config changed = config;
+  changed.batch = 5;
+  changed.optimizer.lr = 0.03f;
+  changed.schedule.milestones = {4, 7};
+  std::string texts;
+  for (const auto& [name, was, is] : resume(changed)) texts += concat(name, ": ", was, " -> ", is, "; ");
+  CHECK(texts == "optimizer.lr: 0.02 -> 0.03; batch: 10 -> 5; schedule.milestones: [] -> [4, 7]; ");
+
+  const std::string step = (folder.path / "step-3").string();
+  Alone::Config seeded = config, whole = config;
+  seeded.seed = 6;
+  whole.unsharded = true;
+  CHECK_THROWS_WITH_AS(resume(seeded),
+                       concat(step,
+                              " was written with seed 5, but this trainer has 6, by which the rows of an "
+                              "epoch come in another order; resume with seed 5")
+                           .c_str(),
+                       CheckpointError);
+  CHECK_THROWS_WITH_AS(resume(whole),
+                       concat(step,
+                              " was written with unsharded false, but this trainer has true, by which the "
+                              "rows of an epoch come in another order; resume with unsharded false")
+                           .c_str(),
+                       CheckpointError);
+  CHECK_THROWS_WITH_AS(
+      resume(config, Blobs(51)),
+      "fit: the fit to resume had a training set of 50 samples and this one has 51, whose order "
+      "is another; resume with the same set, or begin a new fit",
+      ConfigError);
+}
+
+TEST_CASE("the weights of the newest checkpoint are loaded by a trainer with another optimizer") {
+  const Folder folder;
+  const Left left = fit<AllReduce>({.ranks = 1, .checkpoints = {.directory = folder.path}, .epochs = 1});
+  Trainer<Normed, optim::Sgd, comm::None, Reference<float>> other({.batch = 10});
+  CHECK(train::Checkpoints(other, {.directory = folder.path / "none"}).newest() == fs::path());
+  train::Checkpoints checkpoints(other, {.directory = folder.path});
+  CHECK(checkpoints.newest() == folder.path / "step-9");
+  train::load_weights(other, checkpoints.newest() / "model.safetensors");
+  std::vector<float> values = all_parameters(other);
+  values.insert(values.end(), other.exec().statistics().begin(), other.exec().statistics().end());
+  CHECK(values == left.values);
+}
+
 TEST_CASE("checkpoints that do not name their optimizer are read") {
   const Folder folder;
   const train::CheckpointOptions options{.directory = folder.path, .resume = true};

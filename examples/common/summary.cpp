@@ -133,6 +133,7 @@ void write_json(const Summary& s, const std::string& path) {
       {"loss", nullptr},
       {"test_accuracy", nullptr},
       {"epochs", nlohmann::ordered_json::array()},
+      {"options", nlohmann::ordered_json::object()},
   };
   if (has_losses(s)) object["loss"] = s.fit.loss;
   if (s.exchange_ms > 0) {
@@ -140,6 +141,7 @@ void write_json(const Summary& s, const std::string& path) {
     object["hidden"] = hidden(s);
   }
   if (s.unit != "samples") object[s.unit + "_per_sec"] = s.fit.samples_per_sec * s.per_row;
+  for (const auto& [name, text] : s.options) object["options"][name] = text;
   for (const auto& epoch : s.fit.epochs) {
     nlohmann::ordered_json e = {{"epoch", epoch.epoch},
                                 {"seconds", epoch.seconds},

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <convoy/train/report.hpp>
@@ -19,8 +20,9 @@ struct Summary {
   int batch_per_rank = 0, threads = 1;
   std::vector<double> shares;  ///< of a batch; empty: equal
   std::int64_t parameters = 0;
-  std::optional<std::int64_t> sent_bytes = {};  ///< by rank 0, in all steps; none: not counted
-  double exchange_ms = 0;                       ///< of a step, alone; 0: not measured
+  std::optional<std::int64_t> sent_bytes = {};               ///< by rank 0, in all steps; none: not counted
+  double exchange_ms = 0;                                    ///< of a step, alone; 0: not measured
+  std::vector<std::pair<std::string, std::string>> options;  ///< of the trainer, by name
   convoy::train::FitReport fit;
 };
 

@@ -79,12 +79,21 @@ void evaluate_only(const Options& o, const Task& task, Trainer& trainer,
   std::cout << " (" << test.rows << " rows, " << of << ")\n";
 }
 
+/// Says which options are not those of the run that is resumed.
+inline void print_changed(const std::vector<convoy::train::ChangedOption>& changed) {
+  for (const auto& option : changed)
+    std::cout << "resumed with " << option.name << ' ' << option.is << ", the checkpoint's run had "
+              << option.was << '\n';
+}
+
 /// Trains, and writes each step where the options say.
 template <class Trainer, class Exec>
 convoy::train::FitReport fit(const Options& o, const Task& task, Trainer& trainer,
-                             convoy::train::Keeper* keeper, Recording<Exec>& recording) {
+                             convoy::train::Checkpoints<Trainer>* checkpoints, Recording<Exec>& recording) {
   using namespace convoy;
-  const ProgressBar bar(trainer.rank() == 0 && !o.quiet);
+  const bool speaks = trainer.rank() == 0 && !o.quiet;
+  bool begun = false;
+  const ProgressBar bar(speaks);
   StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row,
               std::int64_t{o.batch} * trainer.workers() * o.accumulate, o.resume);
   return trainer.fit(task.train, {.epochs = o.epochs,
@@ -92,6 +101,8 @@ convoy::train::FitReport fit(const Options& o, const Task& task, Trainer& traine
                                   .validate = task.test,
                                   .on_step =
                                       [&](const train::StepReport& step) {
+                                        if (!std::exchange(begun, true) && speaks && checkpoints != nullptr)
+                                          print_changed(checkpoints->changed());
                                         bar(step);
                                         csv(step);
                                         if (!o.profile_out.empty()) recording(step);
@@ -106,7 +117,7 @@ convoy::train::FitReport fit(const Options& o, const Task& task, Trainer& traine
                                   .log_every = o.log_every,
                                   .readers = o.readers,
                                   .resident = o.resident,
-                                  .keeper = keeper});
+                                  .keeper = checkpoints});
 }
 
 /// The last argument constructs the Comm of `workers` ranks.
@@ -158,6 +169,9 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   std::vector<std::vector<train::TimelineEvent>> events;
   if (!o.timeline.empty()) events = trainer.gather_timeline();
   if (trainer.rank() != 0) return;
+  std::vector<std::pair<std::string, std::string>> options;
+  trainer.visit_options(
+      [&](std::string_view name, const std::string& text) { options.emplace_back(name, text); });
   const Summary summary{.model = o.model,
                         .comm = o.comm,
                         .codec = o.codec,
@@ -174,6 +188,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                         .parameters = task.plan.parameters(),
                         .sent_bytes = counts_traffic(o.comm) ? std::optional(sent) : std::nullopt,
                         .exchange_ms = exchange * 1e3,
+                        .options = std::move(options),
                         .fit = report};
   if (!o.quiet && report.steps == 0)
     std::cout << concat("the checkpoint is at step ", trainer.steps_done(), " and the run ends at step ",

@@ -48,14 +48,15 @@ struct CheckpointOptions {
 struct Snapshot {
   std::int64_t step = 0;
   io::SafetensorsWriter model = {};     ///< parameters and running statistics; on rank 0 only
-  io::SafetensorsWriter training = {};  ///< the optimizer's name, its state and counters; on rank 0 only
+  io::SafetensorsWriter training = {};  ///< options, the optimizer's state and counters; on rank 0 only
   io::SafetensorsWriter own = {};       ///< the state of this rank alone
 };
 
 /// The folder of checkpoints. Each is a folder `step-<n>`, which is complete if it exists:
 ///
 ///     model.safetensors     parameters and running statistics by their PyTorch names
-///     training.safetensors  the optimizer's name and state, counters, and the position of the fit
+///     training.safetensors  the optimizer's state, counters, and the position of the fit; as metadata, the
+///                           options of the trainer by their names, `optimizer.lr` and so on
 ///     rank-<r>.safetensors  rank r's part of the exchange's state, and its own running statistics
 ///
 /// A background thread writes. Every rank writes its own file into `step-<n>.partial`; rank 0 renames the
@@ -132,12 +133,22 @@ class Capture {
   bool all_;  // also state that every rank sees
 };
 
+/// An option whose value differs from that of the run that wrote a checkpoint; values are texts.
+struct ChangedOption {
+  std::string name;  ///< in the configuration, such as `optimizer.lr`
+  std::string was, is;
+};
+
 /// A state visitor that restores state from a checkpoint.
 class Restore {
  public:
-  /// For a trainer with `workers` workers and the optimizer named `optimizer`. Throws CheckpointError if
-  /// files of the checkpoint are missing or damaged, or were written with another optimizer.
-  Restore(const CheckpointFolder& folder, std::int64_t step, int workers, std::string_view optimizer);
+  /// For a trainer with `workers` workers. Throws CheckpointError if files of the checkpoint are missing or
+  /// damaged.
+  Restore(const CheckpointFolder& folder, std::int64_t step, int workers);
+  /// Compares an option of the trainer with that of the run that wrote the checkpoint, and adds it to
+  /// `changed` if they differ. Throws CheckpointError for another optimizer, and for an option by which the
+  /// rows of an epoch would come in another order.
+  void compare(std::string_view name, const std::string& text, std::vector<ChangedOption>& changed) const;
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
   void counter(std::string_view name, std::int64_t& number);
 
@@ -164,10 +175,13 @@ class Restore {
 ///     train::Checkpoints checkpoints(trainer, {.directory = "runs/7", .every = 500, .resume = true});
 ///     trainer.fit(set, {.epochs = 10, .keeper = &checkpoints});
 ///
-/// A resumed fit makes the steps that the interrupted one would have made, with the same bits. In a world of
-/// another size, or with other servers, it continues with the next row, unless the exchange has state per
-/// rank (error feedback). All ranks, including servers, construct a Checkpoints together. Steps of a user's
-/// loop outside of `fit` do not trigger checkpoints.
+/// A resumed fit makes the steps that the interrupted one would have made, with the same bits, if its options
+/// are the same. Other options take effect, and `changed` lists them; another optimizer is refused, and so
+/// are another `seed`, `unsharded` or size of the training set, by which an epoch's rows would come in
+/// another order. In a world of another size, or with other servers, the fit continues with the step that
+/// contains the next row, so that it may train on rows of up to one step again; it is refused if the exchange
+/// has state per rank (error feedback). All ranks, including servers, construct a Checkpoints together. Steps
+/// of a user's loop outside of `fit` do not trigger checkpoints.
 ///
 /// If servers make the updates, they are dismissed for a checkpoint and serve again after it. Asynchronous
 /// servers have then applied all gradients, and all workers have the same parameters: such a checkpoint makes
@@ -200,11 +214,18 @@ class Checkpoints final : public Keeper {
   std::optional<FitPosition> restore() {
     if (!find_newest()) return std::nullopt;
     FitPosition position;
-    Restore restore(folder_, kept_, trainer_.workers(), trainer_.optimizer_name());
+    Restore restore(folder_, kept_, trainer_.workers());
+    changed_.clear();
+    trainer_.visit_options(
+        [&](std::string_view name, const std::string& text) { restore.compare(name, text, changed_); });
     trainer_.visit_state(restore, Visit::write);
     visit(restore, position);
     return position;
   }
+
+  /// The trainer's options that differ from those of the run that wrote the checkpoint from which the fit
+  /// has resumed.
+  const std::vector<ChangedOption>& changed() const { return changed_; }
 
   /// The folder of the newest checkpoint, for example to load its weights alone; empty if there is none. All
   /// ranks call it together. Throws CheckpointError if the folder cannot be read.
@@ -226,7 +247,9 @@ class Checkpoints final : public Keeper {
     capture.counter("world", world);
     capture.counter("workers", workers);
     snapshot.model.describe("format", "pt");
-    snapshot.training.describe("optimizer", std::string(trainer_.optimizer_name()));
+    trainer_.visit_options([&](std::string_view name, const std::string& text) {
+      snapshot.training.describe(std::string(name), text);
+    });
     folder_.write(std::move(snapshot));
     kept_ = trainer_.steps_done();
   }
@@ -266,6 +289,7 @@ class Checkpoints final : public Keeper {
   Trainer& trainer_;
   CheckpointFolder folder_;
   std::int64_t kept_ = -1;
+  std::vector<ChangedOption> changed_;
 };
 
 #if CONVOY_DEFINITIONS
@@ -404,15 +428,27 @@ CONVOY_FUNCTION void Capture::counter(std::string_view name, std::int64_t& numbe
     into_.training.add_number(std::string(name), number);
 }
 
-CONVOY_FUNCTION Restore::Restore(const CheckpointFolder& folder, std::int64_t step, int workers,
-                                 std::string_view optimizer)
+CONVOY_FUNCTION Restore::Restore(const CheckpointFolder& folder, std::int64_t step, int workers)
     : model_(folder.of(step) / "model.safetensors"), training_(folder.of(step) / "training.safetensors") {
-  const auto& metadata = training_.metadata();
-  if (const auto writer = metadata.find("optimizer"); writer != metadata.end() && writer->second != optimizer)
-    fail<CheckpointError>(folder.of(step).string(), " was written with the optimizer ", writer->second,
-                          ", but this trainer has ", optimizer);
   if (training_.read_number("world") == folder.world() && training_.read_number("workers") == workers)
     own_.emplace(folder.of(step) / concat("rank-", folder.rank(), ".safetensors"));
+}
+
+CONVOY_FUNCTION void Restore::compare(std::string_view name, const std::string& text,
+                                      std::vector<ChangedOption>& changed) const {
+  const auto& metadata = training_.metadata();
+  const auto written = metadata.find(name);
+  if (written == metadata.end() || written->second == text) return;
+  const std::string& was = written->second;
+  if (name == "optimizer")
+    fail<CheckpointError>(training_.path().parent_path().string(), " was written with the optimizer ", was,
+                          ", but this trainer has ", text);
+  if (name == "seed" || name == "unsharded")
+    fail<CheckpointError>(training_.path().parent_path().string(), " was written with ", name, ' ', was,
+                          ", but this trainer has ", text,
+                          ", by which the rows of an epoch come in another order; resume with ", name, ' ',
+                          was);
+  changed.push_back({std::string(name), was, text});
 }
 
 CONVOY_FUNCTION void Restore::tensor(std::string_view name, const Shape& shape, std::span<float> values) {

@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include <convoy/core/call.hpp>
 #include <convoy/core/fields.hpp>
 #include <convoy/graph/pass/buckets.hpp>
 #include <convoy/optim/groups.hpp>
@@ -35,6 +38,9 @@ struct OptionsOf<T> {
 };
 
 }  // namespace detail
+
+/// Callback that receives the name of an option and its value as text.
+using OptionVisit = Call<void(std::string_view name, const std::string& text)>;
 
 /// The options of a Trainer, all with defaults. Ranks must agree on every field that is not marked local,
 /// here or in the nested options. The constructor compares them.

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <limits>
 
+#include <convoy/core/error.hpp>
+
 namespace convoy::train {
 
 /// The position of a fit between two steps. The same on every rank.
@@ -12,6 +14,7 @@ struct FitPosition {
   std::int64_t next_row = 0;  ///< position in the epoch's order; ranks share this order; with `unsharded`
                               ///< each has its own
   std::int64_t steps = 0;     ///< of the fit, in steps of the present size; 0 if unknown
+  std::int64_t samples = 0;   ///< of the training set; 0 if unknown
   std::int64_t rows = 0;      ///< rows of the epoch that all ranks together have trained on
   double loss = 0;            ///< sum over these rows
   std::int64_t correct = 0, labels = 0;                   ///< as in StepReport, over these rows
@@ -23,6 +26,7 @@ struct FitPosition {
     field("epoch", self.epoch);
     field("next_row", self.next_row);
     field("steps", self.steps);
+    field("samples", self.samples);
     field("rows", self.rows);
     field("loss", self.loss);
     field("correct", self.correct);
@@ -30,6 +34,15 @@ struct FitPosition {
     field("best", self.best);
     field("waited", self.waited);
     field("accuracy", self.accuracy);
+  }
+
+  /// Throws ConfigError if the training set has another size, with which the rows of an epoch would come in
+  /// another order.
+  void expect_samples(std::int64_t there) const {
+    if (samples != 0 && samples != there)
+      fail<ConfigError>("fit: the fit to resume had a training set of ", samples,
+                        " samples and this one has ", there,
+                        ", whose order is another; resume with the same set, or begin a new fit");
   }
 };
 

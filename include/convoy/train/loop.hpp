@@ -214,6 +214,9 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
   FitPosition at;
   if (options.keeper != nullptr) {
     at = options.keeper->resume();
+    all_or_none(replica_.comm(), "fit", [&] {
+      if (!serves_only) at.expect_samples(static_cast<std::int64_t>(set.size()));
+    });
     go_on_with_schedule(set, at);
   }
   if (serves_only) {
@@ -377,6 +380,7 @@ void Loop<Replica>::report_pending_steps(FitRun& run) {
 
 template <class Replica>
 void Loop<Replica>::keep(const FitRun& run, FitPosition at) {
+  at.samples = run.batches.samples();
   dismiss_servers(true, at);
   run.options.keeper->keep(at);
   replica_.serve();
@@ -390,7 +394,7 @@ bool Loop<Replica>::dismiss_servers(bool goes_on, FitPosition& at) {
     std::int64_t goes_on, steps_done, epochs_begun;
     FitPosition at;
   };
-  static_assert(sizeof(State) == 13 * sizeof(double));  // no padding
+  static_assert(sizeof(State) == 14 * sizeof(double));  // no padding
   const auto state = broadcast_with_servers(
       replica_.comm(), State{goes_on ? 1 : 0, replica_.steps_done(), replica_.epochs_begun(), at});
   replica_.set_steps_done(state.steps_done);

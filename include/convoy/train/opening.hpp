@@ -184,14 +184,19 @@ template <class Rule, class Comm, class Exec>
   f.add("world", comm_.size());
   f.add("precision", exec_->precision());
   f.add("layout", exec_->layout_fingerprint());
+  visit_options([&](std::string_view name, const std::string& text) { f.add(name, std::string_view(text)); });
+  return f;
+}
+
+template <class Rule, class Comm, class Exec>
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::visit_options(OptionVisit visit) const {
   optimizer_.optimizer().for_each_text("optimizer",
                                        [&](std::string_view name, const std::string& text, bool agreed) {
-                                         if (agreed) f.add(name, std::string_view(text));
+                                         if (agreed) visit(name, text);
                                        });
   fields::for_each_text({}, config_, [&](std::string_view name, const std::string& text, bool agreed) {
-    if (agreed && !name.starts_with("optimizer")) f.add(name, std::string_view(text));
+    if (agreed && !name.starts_with("optimizer")) visit(name, text);
   });
-  return f;
 }
 
 template <class Rule, class Comm, class Exec>

@@ -116,6 +116,10 @@ class PlanTrainer {
     train::visit_state(replica_, AnyVisitor(visitor), how);
   }
 
+  /// Calls `visit(name, text)` for each option on which the ranks must agree, with its name in the
+  /// configuration, such as `optimizer.lr` or `schedule.total`.
+  void visit_options(OptionVisit visit) const { replica_.visit_options(visit); }
+
   /// Trains on a data set. Every rank passes the whole set and reads its share. Returns an empty report on a
   /// rank that only serves.
   ///

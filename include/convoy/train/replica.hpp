@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/core/call.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/decision.hpp>
 #include <convoy/core/error.hpp>
@@ -97,6 +98,10 @@ class Replica {
   void set_lr_factor(double factor) { lr_factor_ = factor; }
   std::size_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
   std::string_view optimizer_name() const { return optimizer_.optimizer().facts().name; }
+
+  /// Calls `visit(name, text)` for each option on which the ranks must agree: the optimizer and its options,
+  /// `optimizer.lr` and so on, then the other fields of the configuration.
+  void visit_options(OptionVisit visit) const;
 
   /// Between `serve` and `dismiss`, servers make the updates. On a server, `serve` returns when the workers
   /// are done.
