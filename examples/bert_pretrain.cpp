@@ -43,7 +43,7 @@ Task task_of(const Options& options, const Wanted& wanted) {
                          " tokens"),
           .owner = made,
           .train = data::DatasetRef(&made->examples),
-          .unit = "words",
+          .unit = "positions",  // padding included, of which every example of an epoch has another amount
           .per_row = static_cast<double>(wanted.sizes.length)};
 }
 

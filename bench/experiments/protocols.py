@@ -187,7 +187,7 @@ def measure(protocol, folders, walls):
         found["lines"] = cumulative_lines(steps[0], protocol.log_every)
     if protocol.kind == "runtime":
         found["around_seconds"], found["described_seconds"] = _estimate(protocol, walls[0], first["epochs"])
-    for unit in ("words", "tokens"):
+    for unit in ("words", "tokens", "positions"):
         if f"{unit}_per_sec" in first:
             found["unit"] = unit
             found["units_per_row"] = first[f"{unit}_per_sec"] / first["samples_per_sec"]

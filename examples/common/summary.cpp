@@ -87,7 +87,7 @@ void print_table(const Summary& s) {
   row("steps", number("%lld (%s)", static_cast<long long>(s.fit.steps), name_of(s.fit.stopped)));
   row("throughput",
       number("%.1f samples/s%s", s.fit.samples_per_sec, s.fit.warm_up_left_out ? " after 20 steps" : ""));
-  if (s.unit != "samples") row("", number("%.0f %s/s", s.fit.samples_per_sec * s.per_row, s.unit.c_str()));
+  if (s.per_row > 0) row("", number("%.0f %s/s", s.fit.samples_per_sec * s.per_row, s.unit.c_str()));
   row("step min/median/max", number("%.1f / %.1f / %.1f ms", ms.min, ms.median, ms.max));
   row("exposed communication", number("%.2f ms a step", s.fit.exposed_comm_ms));
   if (s.exchange_ms > 0) {
@@ -98,7 +98,7 @@ void print_table(const Summary& s) {
   if (has_losses(s)) row("training loss", number("%.5f", s.fit.loss));
   if (!s.fit.epochs.empty() && s.fit.epochs.back().test.rows > 0) {
     const convoy::train::Evaluation& test = s.fit.epochs.back().test;
-    if (s.unit != "samples" || !test.accuracy)  // the measure of language models
+    if (s.per_row > 0 || !test.accuracy)  // the measure of language models
       row("test loss", number("%.5f", test.loss));
     if (test.accuracy) row("test accuracy", number("%.2f%%", 100 * *test.accuracy));
   }
@@ -140,8 +140,8 @@ void write_json(const Summary& s, const std::string& path) {
     object["exchange_alone_ms"] = s.exchange_ms;
     object["hidden"] = hidden(s);
   }
-  if (s.unit != "samples") object[s.unit + "_per_sec"] = s.fit.samples_per_sec * s.per_row;
   for (const auto& [name, text] : s.options) object["options"][name] = text;
+  if (s.per_row > 0) object[s.unit + "_per_sec"] = s.fit.samples_per_sec * s.per_row;
   for (const auto& epoch : s.fit.epochs) {
     nlohmann::ordered_json e = {{"epoch", epoch.epoch},
                                 {"seconds", epoch.seconds},

@@ -20,9 +20,9 @@ struct Task {
   std::string data = {};                           ///< its name in the report
   std::shared_ptr<const void> owner = {};          ///< of the data sets
   convoy::data::DatasetRef train = {}, test = {};  ///< without `test` nothing is evaluated
-  std::string unit = "samples";                    ///< what a row holds `per_row` of: words, tokens
-  double per_row = 1;
-  convoy::train::WeightsOptions weights = {};  ///< for the file of --weights
+  std::string unit = {};                           ///< what a row holds `per_row` of: words, tokens
+  double per_row = 0;                              ///< the mean over the rows; 0: nothing that is counted
+  convoy::train::WeightsOptions weights = {};      ///< for the file of --weights
 };
 
 /// An example trainer.

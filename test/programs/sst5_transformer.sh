@@ -11,6 +11,9 @@ cp "$scratch/sst/train.txt" "$scratch/sst/dev.txt"
 cp "$scratch/sst/train.txt" "$scratch/sst/test.txt"
 small="--layers 1 --width 32 --heads 2 --ffn 64 --length 8 --batch 16 --quiet"
 trains "sentences" 0.3 --data "$scratch/sst" $small --epochs 12 --lr 0.01
+# Every sentence has three words, and five positions of padding.
+awk -F'[:,]' '/"samples_per_sec"/ { rows = $2 } /"words_per_sec"/ { words = $2 } END { exit !(words > 2.99 * rows && words < 3.01 * rows) }' \
+  "$scratch/result.json" || complain "a rate of words without padding"
 trains "phrases, by two ranks" 1.5 --data "$scratch/sst" $small --epochs 2 --lr 0.01 --phrases --ranks 2 --comm sharded
 refused "batch norms of all ranks" "^sst5_transformer: --sync-batch-norm is for models with batch norms, and transformer has none$" --data "$scratch/sst" $small --sync-batch-norm
 refused "taps of filters" "^sst5_transformer: --keep-dead-taps is for models with convolutions, and transformer has none$" --data "$scratch/sst" $small --keep-dead-taps

@@ -220,7 +220,7 @@ def epochs(store):
 
 
 def words(store):
-    """Words per second: tokens of sequences, including padding, as published."""
+    """Words per second: tokens of sequences, of BERT including padding, as published."""
     table = Table("Words per second", ["model", "machine", "ranks", "batch", "sentences/s", "words a sentence", "words/s", "how"])
     for row in published.baselines():
         value = float(row["bert_base_words_per_sec"])
@@ -238,7 +238,7 @@ def words(store):
                 published_how(3),
             )
     for record in ordered(store.runs()):
-        if record.get("unit") in ("words", "tokens") and record["protocol"]["kind"] in ("cumulative", "relaunches"):
+        if record.get("unit") in ("words", "tokens", "positions") and record["protocol"]["kind"] in ("cumulative", "relaunches"):
             length = record["units_per_row"]
             table.add(
                 model_text(record),
