@@ -14,20 +14,21 @@
 #include <utility>
 
 #include <convoy/core/error.hpp>
+#include <convoy/data/shard.hpp>
 #include <convoy/train/report.hpp>
 
 namespace examples {
 
 class StepLog {
  public:
-  /// Writes no file if `path` is empty. A row of data holds `per_row` of `unit`; if the unit is "samples", it
-  /// has no separate column. A full step has `rows_per_step` of all ranks. If the run `resumes`, the lines of
-  /// an existing file are kept as far as they log the rows before the run's first step. The file is
-  /// unchanged until the first step, because a run that is refused must not destroy the table of the run
-  /// before. Throws ConfigError if the file of a run that resumes has other columns.
-  StepLog(const std::string& path, const std::string& unit, double per_row, std::int64_t rows_per_step,
-          bool resumes)
-      : path_(path), per_row_(unit == "samples" ? 0 : per_row), rows_per_step_(rows_per_step) {
+  /// Writes no file if `path` is empty. A row of data holds `per_row` of `unit`; if `per_row` is 0, the unit
+  /// has no column. A step is `accumulate` of the steps of `batches`. If the run `resumes`, the lines of an
+  /// existing file are kept as far as they log the rows before the run's first step. The file is unchanged
+  /// until the first step, because a run that is refused must not destroy the table of the run before. Throws
+  /// ConfigError if the file of a run that resumes has other columns.
+  StepLog(const std::string& path, const std::string& unit, double per_row,
+          const convoy::data::BatchPlan& batches, int accumulate, bool resumes)
+      : path_(path), per_row_(per_row), batches_(batches), accumulate_(accumulate) {
     if (path.empty()) return;
     std::string columns = "step,epoch,rows,loss,accuracy,lr,grad_norm,seconds,samples_per_sec";
     if (per_row_ > 0) columns += "," + unit + "_per_sec";
@@ -75,11 +76,11 @@ class StepLog {
     auto kept = static_cast<std::uintmax_t>(line.size() + 1);
     int epoch = 0, its_epoch = 0;
     long long rows = 0, its_rows = 0;  // of the epoch, before the line; of the line
+    const std::int64_t rows_before = batches_.global(first.step_in_epoch * accumulate_).begin;
     while (std::getline(file, line) && !file.eof()) {
       if (std::sscanf(line.c_str(), "%*d,%d,%lld,", &its_epoch, &its_rows) != 2) break;
       if (std::exchange(epoch, its_epoch) != its_epoch) rows = 0;
-      if (epoch > first.epoch || (epoch == first.epoch && rows >= first.step_in_epoch * rows_per_step_))
-        break;
+      if (epoch > first.epoch || (epoch == first.epoch && rows >= rows_before)) break;
       rows += its_rows;
       kept += line.size() + 1;
     }
@@ -94,7 +95,8 @@ class StepLog {
   };
   std::string path_, columns_;
   double per_row_;
-  std::int64_t rows_per_step_;
+  convoy::data::BatchPlan batches_;
+  int accumulate_;
   bool goes_on_ = false;  ///< in the table of the run before
   bool begun_ = false;
   std::unique_ptr<std::FILE, Close> file_;

@@ -95,7 +95,8 @@ convoy::train::FitReport fit(const Options& o, const Task& task, Trainer& traine
   bool begun = false;
   const ProgressBar bar(speaks);
   StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row,
-              std::int64_t{o.batch} * trainer.workers() * o.accumulate, o.resume);
+              data::BatchPlan(task.train.size(), o.batch, {.world = trainer.workers(), .whole = o.unsharded}),
+              o.accumulate, o.resume);
   return trainer.fit(task.train, {.epochs = o.epochs,
                                   .steps = o.steps,
                                   .validate = task.test,

@@ -56,6 +56,20 @@ trains "and then of two" 9 $world --steps 30 --resume --ranks 2
 [ "$(epoch)" = "50 240" ] || complain "40 steps of one rank and 10 of two: $(epoch)"
 trains "and then of one" 9 $world --steps 64 --resume
 [ "$(epoch)" = "54 256" ] || complain "and 4 of one: $(epoch)"
+# 59 rows in steps of 8: the last two share 11, so that the last begins at row 54 and not at 56.
+head -c 2134 "$scratch/text" > "$scratch/uneven-text"
+uneven="--data $scratch/uneven-text --layers 1 --width 16 --heads 1 --length 32 --batch 8 --held-out 0.1 --quiet --epochs 2"
+trains "a run with uneven steps" 9 $uneven --csv "$scratch/uneven.csv" --checkpoint "$scratch/uneven" --checkpoint-every 7 --steps 7
+echo 7,0,5,1 >> "$scratch/uneven.csv"  # as if it had logged this step after its last checkpoint
+trains "and then its last step" 9 $uneven --csv "$scratch/uneven.csv" --checkpoint "$scratch/uneven" --resume --steps 8
+[ "$(sed 1d "$scratch/uneven.csv" | cut -d, -f 1 | tr '\n' ' ')" = "0 1 2 3 4 5 6 7 " ] || complain "each step once: $(cut -d, -f 1,3 "$scratch/uneven.csv")"
+# A run that resumes says which of its options have changed, and keeps the order of its rows.
+trains "a run at another rate" 9 ${world/--quiet/} --steps 66 --resume --lr 0.05 --checkpoint-every 7
+grep -q "^resumed with optimizer.lr 0.05, the checkpoint's run had 0.001$" "$scratch/out" || complain "the rate that has changed"
+refused "another order of the rows" "^gpt2: $scratch/worlds/step-[0-9]+ was written with seed 0, but this trainer has 1, by which .*; resume with seed 0$" \
+  $world --steps 70 --resume --seed 1
+refused "another text" "^gpt2: fit: the fit to resume had a training set of [0-9]+ samples and this one has [0-9]+, " \
+  $world --steps 70 --resume --data "$scratch/uneven-text"
 refused "rows of ranks that read all" "every rank has its own" --data "$scratch/text" $small --unsharded --batches "$scratch/rows"
 "$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --evaluate > "$scratch/out" 2>&1 &&
   grep -q "^test loss:.* rows, $scratch/kept/step-200)$" "$scratch/out" || complain "evaluation of a checkpoint"
