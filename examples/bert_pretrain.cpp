@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
                     .optimizer = "adamw",
                     .lr = 1e-4f,
                     .warmup_share = 0.1,
+                    .epsilon = 1e-6f,
                     .weight_decay = 0.01f,
                     .clip = 1,
                     .batch = 8,

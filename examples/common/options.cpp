@@ -214,6 +214,11 @@ void add_optimizer(CLI::App& app, const Choices& choices, Options& o) {
       ->check(positive());
   app.add_option("--momentum", o.momentum, "Momentum of sgd, lars and muon (default: the optimizer's own)")
       ->check(within(0, 1));
+  app.add_option("--beta1", o.beta1, "Decay of the mean gradient of adam, adamw, lamb and muon")
+      ->check(within(0, 1));
+  app.add_option("--beta2", o.beta2, "Decay of the mean squared gradient, likewise")->check(within(0, 1));
+  app.add_option("--epsilon", o.epsilon, "Added to the root of the mean squared gradient, likewise")
+      ->check(positive());
   app.add_option("--weight-decay", o.weight_decay,
                  "Weight decay, applied to weights only (default: the optimizer's own)")
       ->check(not_negative());
@@ -376,8 +381,9 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
     return false;
   }
   choose_exchange(choices, o);
-  // The program's default momentum is for its default rule.
+  // The program's default momentum and epsilon are for its default rule.
   if (o.optimizer != own_rule && app.count("--momentum") == 0) o.momentum.reset();
+  if (o.optimizer != own_rule && app.count("--epsilon") == 0) o.epsilon.reset();
   return true;
 }
 

@@ -47,7 +47,8 @@ struct Options {
   float decay_end = 0, decay_power = 2, decay_gamma = 0.1f;
   std::int64_t decay_every = 0;
   std::vector<std::int64_t> milestones = {};
-  std::optional<float> momentum = {}, weight_decay = {}, trust = {};  ///< none: the rule's own
+  /// None: the rule's own.
+  std::optional<float> momentum = {}, beta1 = {}, beta2 = {}, epsilon = {}, weight_decay = {}, trust = {};
   float clip = 0;               ///< the largest norm of the whole gradient; 0: no limit
   bool grad_norm = false;       ///< measure the norm even without clipping
   std::string bucket_mib = {};  ///< empty: the model's own; a size in MiB; or "tensor": one each

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "options.hpp"
@@ -15,9 +16,13 @@ namespace examples {
 /// Throws ConfigError for an option that the rule does not have.
 inline convoy::optim::Any::Options optimizer_of(const Options& o) {
   std::vector<convoy::optim::Setting> settings = {{"lr", o.lr}};
-  if (o.momentum) settings.push_back({"momentum", *o.momentum});
-  if (o.weight_decay) settings.push_back({"weight_decay", *o.weight_decay});
-  if (o.trust) settings.push_back({"trust", *o.trust});
+  for (const auto& [name, value] : {std::pair("momentum", o.momentum),
+                                    {"beta1", o.beta1},
+                                    {"beta2", o.beta2},
+                                    {"epsilon", o.epsilon},
+                                    {"weight_decay", o.weight_decay},
+                                    {"trust", o.trust}})
+    if (value) settings.push_back({name, *value});
   return convoy::optim::make(o.optimizer, settings);
 }
 

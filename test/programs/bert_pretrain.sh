@@ -11,6 +11,14 @@ for i in $(seq 30); do
 done > "$scratch/text"
 small="--vocabulary $scratch/vocab.txt --layers 1 --width 32 --heads 2 --ffn 64 --length 24 --predictions 4 --batch 4 --quiet"
 trains "a text" 3.0 --data "$scratch/text" $small --epochs 20 --lr 0.01
+grep -q '"optimizer.epsilon": "1e-06"' "$scratch/result.json" || complain "the published epsilon"
+grep -q '"positions_per_sec": [1-9]' "$scratch/result.json" || complain "a rate that counts padding"
+trains "options of the rule" 4.5 --data "$scratch/text" $small --epochs 1 --beta1 0.8 --beta2 0.98 --epsilon 1e-7
+grep -q '"optimizer.beta1": "0.8"' "$scratch/result.json" && grep -q '"optimizer.beta2": "0.98"' "$scratch/result.json" &&
+  grep -q '"optimizer.epsilon": "1e-07"' "$scratch/result.json" || complain "the options of the rule"
+trains "a rule without an epsilon" 9 --data "$scratch/text" $small --steps 1 --optimizer sgd
+refused "an epsilon of no use" "^bert_pretrain: optimizer sgd has no option epsilon; it has " --data "$scratch/text" $small --optimizer sgd --epsilon 1e-6
+refused "an epsilon of 0" "^--epsilon: 0 is not a number above 0$" --epsilon 0
 trains "by two ranks, with a codec" 4.5 --data "$scratch/text" $small --epochs 1 --lr 0.01 --ranks 2 --codec bf16
 trains "and is kept" 3.0 --data "$scratch/text" $small --epochs 20 --lr 0.01 --checkpoint "$scratch/kept"
 if ! timeout 60 "$program" --threads 1 --data "$scratch/text" $small --evaluate --checkpoint "$scratch/kept" > "$scratch/out" 2>&1 ||
