@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(pass_threads, 4)
           if (lane >= part.begin && lane < part.end) add.template operator()<1>(lane);
       }
     };
-    const auto zeros = []<int lanes>(int) { return device::Lanes<float, lanes>{}; };
+    const auto zeros = [&]<int lanes>(int) { return device::Lanes<float, lanes>{}; };
     if constexpr (std::is_void_v<R>) {
       if (pass.gradients != nullptr)
         add_up([&]<int lanes>(int i) { return device::load_floats<lanes>(pass.gradients + part.at + i); });
