@@ -292,8 +292,9 @@ class Pair {
 /// All-reduces of `count` floats by two ranks on this GPU, whose memory takes the place of links between
 /// GPUs. In the one-shot algorithm each rank writes its values and reads those of both; in the two-shot
 /// algorithm it reads half of both, then the other's half.
-void all_reduce(std::int64_t count, double copy) {
-  const std::string name = concat("all_reduce/cuda-peer/2 ranks on this GPU/", count);
+void all_reduce(std::int64_t count, double copy, int blocks = comm::PeerOptions().blocks) {
+  std::string name = concat("all_reduce/cuda-peer/2 ranks on this GPU/", count);
+  if (blocks != comm::PeerOptions().blocks) name += concat("/blocks:", blocks);
   if (!wanted(name)) return;
   Pair::Place place;
   std::vector<float> times;
@@ -305,7 +306,7 @@ void all_reduce(std::int64_t count, double copy) {
     const memory::Array<float, memory::Device> gradients(space, static_cast<std::size_t>(count));
     space.synchronize();
     {
-      comm::peer::Link link(bootstrap, {.deadline = Seconds(20)});
+      comm::peer::Link link(bootstrap, {.deadline = Seconds(20), .blocks = blocks});
       const comm::peer::Window window(bootstrap, gradients.data());
       constexpr int runs = 20, exchanges = 10;
       device::Event marks[runs + 1];
@@ -646,6 +647,7 @@ int main(int argc, char** argv) try {
   if (shares) {
     attempt([&] { all_reduce(16'384, copy); });
     attempt([&] { all_reduce(25'557'032, copy); });
+    attempt([&] { all_reduce(25'557'032, copy, 32); });
     return failed ? 1 : 0;
   }
   attempt([&] { optimizer<optim::Adam>(space, 25'557'032, copy); });
