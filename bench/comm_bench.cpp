@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "../examples/common/printed.hpp"
 #include "comm/bounds.hpp"       // lower bounds of the time
 #include "comm/buckets.hpp"      // the models
 #include "comm/collectives.hpp"  // cases of one buffer
@@ -114,7 +115,9 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    const int status = run(argc, argv);
+    examples::expect_printed();
+    return status;
   } catch (const std::exception& error) {
     std::cerr << "comm_bench: " << error.what() << '\n';
     return 1;

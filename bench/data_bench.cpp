@@ -9,6 +9,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "run.hpp"
 #include <convoy/data/data.hpp>
 
 using namespace convoy;
@@ -115,7 +116,5 @@ int main(int argc, char** argv) {
   });
   benchmark::RegisterBenchmark("text/wordpiece", [](auto& state) { text(state, wordpiece()); });
   benchmark::RegisterBenchmark("text/bpe", [](auto& state) { text(state, bpe()); });
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  return benchmark::RunSpecifiedBenchmarks() == 0;  // a filter that selects none is a mistake
+  return bench::run(argc, argv);
 }

@@ -32,6 +32,7 @@
 #include <thread>
 #include <vector>
 
+#include "../examples/common/printed.hpp"
 #include <convoy/comm/codec/half.cuh>
 #include <convoy/comm/codec/int8.cuh>
 #include <convoy/comm/codec/top_k.cuh>
@@ -648,6 +649,7 @@ int main(int argc, char** argv) try {
     attempt([&] { all_reduce(16'384, copy); });
     attempt([&] { all_reduce(25'557'032, copy); });
     attempt([&] { all_reduce(25'557'032, copy, 32); });
+    examples::expect_printed();
     return failed ? 1 : 0;
   }
   attempt([&] { optimizer<optim::Adam>(space, 25'557'032, copy); });
@@ -673,6 +675,7 @@ int main(int argc, char** argv) try {
   attempt([&] { attention<f16>(space, 64, 12, 128, 64); });
   resnets<tf32>(2, {From::host});
   resnets<f32>(4, {From::host});
+  examples::expect_printed();
   return failed ? 1 : 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "gpu_bench: %s\n", error.what());

@@ -12,6 +12,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "run.hpp"
 #include <convoy/core/clock.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/optim/arena.hpp>
@@ -152,9 +153,5 @@ int main(int argc, char** argv) {
   add<optim::Lamb>(clipping, "+clip");
   add<optim::Ema<optim::AdamW>>();
   add<optim::Lookahead<optim::AdamW>>();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  const std::size_t cases = benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
-  return cases == 0;  // a filter that selects none is a mistake
+  return bench::run(argc, argv);
 }

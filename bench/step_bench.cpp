@@ -7,6 +7,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "run.hpp"
 #include <convoy/convoy.hpp>
 #include <convoy/exec/host/backend.hpp>
 #include <convoy/exec/host/onednn.hpp>
@@ -98,9 +99,5 @@ int main(int argc, char** argv) {
   add<models::ResNet101<mnist, 10>>("resnet101", "28x28", 128);
   add<models::ResNet18<imagenet, 1000>>("resnet18", "224x224", 16);
   add<models::ResNet50<imagenet, 1000>>("resnet50", "224x224", 16);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  const std::size_t cases = benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
-  return cases == 0;  // a filter that selects none is a mistake
+  return bench::run(argc, argv);
 }

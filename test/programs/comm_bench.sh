@@ -31,6 +31,13 @@ for filter in nothing '('; do
   timeout 60 "$program" --benchmark_filter="$filter" > "$scratch/out" 2>&1 && failed "a filter of '$filter', which selects no case"
   grep -q "comm_bench: --benchmark_filter selects no case" "$scratch/out" || failed "the filter of '$filter' is not named"
 done
+if [ -c /dev/full ]; then
+  for what in --help "--ranks 1 --benchmark_filter=all_reduce/ring/threads/f32/1024 --benchmark_min_time=0.0001"; do
+    # shellcheck disable=SC2086  # several words
+    timeout 60 "$program" $what > /dev/full 2> "$scratch/out" && failed "a full disk, $what: ended well"
+    grep -q "comm_bench: the standard output cannot be written" "$scratch/out" || failed "a full disk, $what: it does not say so"
+  done
+fi
 if [ -n "$mpirun" ]; then
   launch=$mpirun
   # shellcheck disable=SC2086  # several words
