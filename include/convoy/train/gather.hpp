@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <initializer_list>
 #include <span>
@@ -20,22 +19,19 @@
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/error.hpp>
 #include <convoy/comm/fingerprint.hpp>
+#include <convoy/comm/gather.hpp>
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/error.hpp>
 
 namespace convoy::train {
 
-/// Gives all ranks the values of which each rank has a part. Each value is present on one rank, and all its
-/// bits are zero on the others: a sum as integers preserves the bits. All ranks must call it together.
+/// comm::merge_disjoint of all ranks, including servers, which must call it together.
 template <class Comm, class T>
 void merge_disjoint(Comm& comm, std::vector<T>& values) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(i32) == 0);
-  const std::size_t bytes = values.size() * sizeof(T);
-  std::vector<i32> bits(bytes / sizeof(i32));
-  std::memcpy(bits.data(), values.data(), bytes);
-  comm.all_reduce_with_servers(bits.data(), static_cast<std::int64_t>(bits.size()),
-                               comm::reduction<i32>(comm::sum));
-  std::memcpy(values.data(), bits.data(), bytes);
+  comm::merge_disjoint(std::span<T>(values), [&](std::span<i32> bits) {
+    comm.all_reduce_with_servers(bits.data(), static_cast<std::int64_t>(bits.size()),
+                                 comm::reduction<i32>(comm::sum));
+  });
 }
 
 /// The value that rank 0 passes. All ranks, including servers, must call it together. T has no padding, whose

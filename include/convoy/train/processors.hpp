@@ -3,13 +3,15 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/gather.hpp>
+#include <convoy/comm/operation.hpp>
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/dtype.hpp>
 #include <convoy/core/host_identity.hpp>
 
 #if CONVOY_DEFINITIONS
@@ -39,18 +41,12 @@ int threads_of_one(int ranks);
 /// Every rank must call it.
 template <comm::Comm C>
 int ranks_here(C& comm) {
-  // Each 32-bit half is exact as a double. Each rank fills in its own entry and zeros elsewhere, so the
-  // maximum gathers all entries.
-  const auto size = static_cast<std::size_t>(comm.size()), rank = static_cast<std::size_t>(comm.rank());
-  std::vector<double> places(2 * size);
-  const std::uint64_t place = place_of_this_rank();
-  places[2 * rank] = static_cast<double>(place >> 32);
-  places[2 * rank + 1] = static_cast<double>(place & 0xffffffffu);
-  if (size > 1) comm.all_reduce(std::span<double>(places), comm::max);
-  int count = 0;
-  for (std::size_t r = 0; r < size; ++r)
-    count += places[2 * r] == places[2 * rank] && places[2 * r + 1] == places[2 * rank + 1] ? 1 : 0;
-  return std::max(1, count);
+  const std::uint64_t mine = place_of_this_rank();
+  const std::vector<std::uint64_t> places =
+      comm::gathered(comm.rank(), comm.size(), std::span(&mine, 1), [&](std::span<i32> all) {
+        if (comm.size() > 1) comm.all_reduce(all, comm::sum);
+      });
+  return static_cast<int>(std::count(places.begin(), places.end(), mine));
 }
 
 #if CONVOY_DEFINITIONS

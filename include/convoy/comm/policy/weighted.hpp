@@ -11,6 +11,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/gather.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/policy/wrapper.hpp>
 #include <convoy/comm/shares.hpp>
@@ -93,10 +94,11 @@ class Weighted : public Wrapper<C>, public OnSpans<Weighted<C>> {
  private:
   // New shares, in proportion to the speeds measured at `shares`.
   std::vector<double> by_speed(MeasureSpeed measure, const std::vector<double>& shares) {
-    const auto me = static_cast<std::size_t>(this->rank());
-    std::vector<double> speeds(shares.size());
-    measure(shares[me], speeds[me]);
-    Base::all_reduce(std::span<double>(speeds), sum);
+    double mine = 0;
+    measure(shares[static_cast<std::size_t>(this->rank())], mine);
+    const std::vector<double> speeds =
+        gathered(this->rank(), this->workers(), std::span<const double>(&mine, 1),
+                 [&](std::span<i32> all) { Base::all_reduce(all, sum); });
     std::vector<double> decided = shares_of(speeds, this->workers(), "the measured speed");
     // Gives all ranks the same bits, in whatever order C adds.
     this->broadcast(std::span<double>(decided), 0);

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include <convoy/comm/gather.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/tensors/named_span.hpp>
 #include <convoy/comm/tensors/nonblocking.hpp>
@@ -23,13 +24,12 @@ inline void broadcast(NonblockingExchange& exchange, std::initializer_list<Named
   broadcast(exchange, std::span<const NamedSpan>(tensors.begin(), tensors.size()), root);
 }
 
-/// The values of all ranks, in the order of ranks: a loss, a count, a time. E is f32, f64 or i32.
+/// The values of all ranks, in the order of ranks: a loss, a count, a time. E is trivially copyable, and its
+/// size is a multiple of 4 bytes.
 template <class E>
 std::vector<E> all_gather(NonblockingExchange& exchange, E value) {
-  std::vector<E> all(static_cast<std::size_t>(exchange.size()));
-  all[static_cast<std::size_t>(exchange.rank())] = value;
-  exchange.all_reduce_async(std::span<E>(all), sum).wait();  // one value and zeros: the sum is exact
-  return all;
+  return gathered(exchange.rank(), exchange.size(), std::span<const E>(&value, 1),
+                  [&](std::span<i32> all) { exchange.all_reduce_async(all, sum).wait(); });
 }
 
 #if CONVOY_DEFINITIONS

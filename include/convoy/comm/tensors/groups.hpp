@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <convoy/comm/engine/collectives.hpp>
+#include <convoy/comm/gather.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/schedule/ring.hpp>
 #include <convoy/comm/transport/group.hpp>
@@ -25,15 +26,11 @@ inline std::string listed_ranks(std::span<const i32> ranks) {
   return text.empty() ? "no rank" : text;
 }
 
-// Every rank's `mine`, all of one length, in the order of ranks: rank r's is at r * mine.size().
 template <transport::Transport T>
-std::vector<i32> gathered(const T& world, std::span<const i32> mine, const Options& options) {
+std::vector<i32> gathered_over(const T& world, std::span<const i32> mine, const Options& options) {
   Collectives<schedule::Ring, T> all(world, options);
-  std::vector<i32> table(mine.size() * static_cast<std::size_t>(world.size()));
-  std::copy(mine.begin(), mine.end(),
-            table.begin() + static_cast<std::ptrdiff_t>(mine.size()) * world.rank());
-  all.all_reduce(std::span<i32>(table), sum);
-  return table;
+  return gathered(world.rank(), world.size(), mine,
+                  [&](std::span<i32> table) { all.all_reduce(table, sum); });
 }
 
 }  // namespace detail
@@ -45,7 +42,7 @@ std::vector<i32> gathered(const T& world, std::span<const i32> mine, const Optio
 template <transport::Transport T>
 transport::Group<T> split(const T& world, int color, int key = 0, const Options& options = {}) {
   const i32 mine[] = {color, key};
-  const std::vector<i32> all = detail::gathered(world, std::span<const i32>(mine), options);
+  const std::vector<i32> all = detail::gathered_over(world, std::span<const i32>(mine), options);
   std::vector<int> members;
   for (int r = 0; r < world.size(); ++r)
     if (all[2 * static_cast<std::size_t>(r)] == color) members.push_back(r);
@@ -67,7 +64,7 @@ transport::Group<T> group(const T& world, const std::vector<int>& members, const
   std::vector<i32> mine(row, -1);
   mine[0] = static_cast<i32>(members.size());
   std::copy_n(members.begin(), std::min(members.size(), row - 1), mine.begin() + 1);
-  const std::vector<i32> table = detail::gathered(world, std::span<const i32>(mine), options);
+  const std::vector<i32> table = detail::gathered_over(world, std::span<const i32>(mine), options);
   const auto list = [&](int rank) {
     const i32* at = table.data() + row * static_cast<std::size_t>(rank);
     return std::span<const i32>(at + 1, std::min(static_cast<std::size_t>(at[0]), row - 1));
