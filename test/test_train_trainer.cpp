@@ -358,9 +358,24 @@ TEST_CASE("the log prints lines in the published format") {
   trainer.fit(training, {.epochs = 1, .validate = &test, .log = &log, .log_every = 4});
   const std::string text = log.str();
   CHECK(text.find("Step4: ") == 0);
-  CHECK(text.find(" data/sec\nEpoch 0 in ") != std::string::npos);
+  CHECK(text.find(" data/sec, loss:") != std::string::npos);
+  CHECK(text.find("\nEpoch 0 in ") != std::string::npos);
   CHECK(text.find(" sec, test time ") != std::string::npos);
   CHECK(text.find(" sec, test accuracy:0.") != std::string::npos);
+  CHECK(text.find(", test loss:") != std::string::npos);
+}
+
+TEST_CASE("a line of the log has the rate of what rows hold, the loss, the learning rate and the norm") {
+  const train::StepReport step{.step = 3, .loss = 0.5, .lr = 0.25f, .samples_per_sec = 10};
+  train::StepReport clipped = step;
+  clipped.gradient_norm = 0.75;
+  std::ostringstream log;
+  train::log_step(log, step, 4);
+  train::log_step(log, clipped, 4, 64, "tokens");
+  train::log_step(log, clipped, 3);
+  CHECK(log.str() ==
+        "Step4: 10.00 data/sec, loss:0.50000, lr:0.25\n"
+        "Step4: 10.00 data/sec, 640.00 tokens/sec, loss:0.50000, lr:0.25, gradient norm:0.75\n");
 }
 
 TEST_CASE("the timeline holds every rank's forward, backward, buckets and updates") {

@@ -4,6 +4,7 @@ include.
     Step200: 100.71 data/sec
     Epoch 0 in 543.88 sec, test time 13.77 sec, test accuracy:0.86263
 
+convoy's lines go on behind a comma, with the loss and others.
 Variants in published logs are read, too: `Step 1600 60.44`, `18.63 sec. test`, `est accuracy`, headings of any depth.
 """
 
@@ -14,7 +15,7 @@ from .failure import Failure
 from .protocols import start_up
 from .table import Table
 
-STEP = re.compile(r"Step\s*(\d+)\s*:?\s*(\d+(?:\.\d+)?)(?:\s*data/sec)?\s*$")
+STEP = re.compile(r"Step\s*(\d+)\s*:?\s*(\d+(?:\.\d+)?)(?:\s*data/sec(?:,.*)?)?\s*$")
 EPOCH = re.compile(
     r"Epoch\s*(\d+)\s*in\s*(\d+(?:\.\d+)?)\s*sec\.?(?:\s*,?\s*test(?:\s*time)?\s*:?\s*(\d+(?:\.\d+)?)\s*sec\.?)?"
     r"(?:.*?\bt?est\s+accuracy\s*:?\s*(\d+(?:\.\d+)?))?"

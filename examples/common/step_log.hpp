@@ -32,6 +32,7 @@ class StepLog {
     if (path.empty()) return;
     std::string columns = "step,epoch,rows,loss,accuracy,lr,grad_norm,seconds,samples_per_sec";
     if (per_row_ > 0) columns += "," + unit + "_per_sec";
+    columns += ",mean_samples_per_sec";
     if (resumes && std::filesystem::is_regular_file(path) && std::filesystem::file_size(path) > 0) {
       std::ifstream file(path);
       std::string first;
@@ -54,9 +55,10 @@ class StepLog {
     field(r.accuracy);
     std::fprintf(file_.get(), "%.9g,", static_cast<double>(r.lr));
     field(r.gradient_norm);
-    std::fprintf(file_.get(), "%.6g,%.6g", r.seconds, r.samples_per_sec);
-    if (per_row_ > 0) std::fprintf(file_.get(), ",%.6g", r.samples_per_sec * per_row_);
-    std::fputc('\n', file_.get());
+    const double rate = static_cast<double>(r.rows) / r.seconds;
+    std::fprintf(file_.get(), "%.6g,%.6g,", r.seconds, rate);
+    if (per_row_ > 0) std::fprintf(file_.get(), "%.6g,", rate * per_row_);
+    std::fprintf(file_.get(), "%.6g\n", r.samples_per_sec);
     // Flushed after each step, for readers of the running file, and so that a full disk is noticed.
     if (std::fflush(file_.get()) != 0) convoy::fail(path_, " cannot be written: ", std::strerror(errno));
   }

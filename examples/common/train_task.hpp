@@ -116,6 +116,8 @@ convoy::train::FitReport fit(const Options& o, const Task& task, Trainer& traine
                                       },
                                   .log = o.quiet ? nullptr : &std::cout,
                                   .log_every = o.log_every,
+                                  .per_row = task.per_row,
+                                  .unit = task.unit,
                                   .readers = o.readers,
                                   .resident = o.resident,
                                   .keeper = checkpoints});

@@ -3,8 +3,8 @@ from support import Case
 from experiments import steplog
 
 LOG = """### lm6-1 GPU
-Step200: 57.27 data/sec
-Epoch 0 in 1033.6 sec, test time 23.66 sec, test accuracy:0.9743
+Step200: 57.27 data/sec, loss:0.43210, lr:0.001
+Epoch 0 in 1033.6 sec, test time 23.66 sec, test accuracy:0.9743, test loss:0.08123
 Step400: 58.51 data/sec
 Epoch 2 in 957.91 sec, test time 18.63 sec. test accuracy:0.9786
 Step 1600 60.44

@@ -7,9 +7,19 @@ small="--layers 2 --width 32 --heads 2 --length 32 --batch 8"
 trains "a text by bytes" 1.5 --data "$scratch/text" $small --epochs 6 --steps 200 --lr 0.01 --quiet --checkpoint "$scratch/kept"
 trains "two ranks that go on from its weights" 1.5 --data "$scratch/text" $small --steps 2 --lr 1e-5 --ranks 2 --quiet \
   --weights "$scratch/kept/step-200/model.safetensors" --csv "$scratch/steps.csv"
-grep -q "^step,epoch,rows,loss,.*tokens_per_sec$" "$scratch/steps.csv" && [ "$(wc -l < "$scratch/steps.csv")" -eq 3 ] ||
+grep -q "^step,epoch,rows,loss,.*,seconds,samples_per_sec,tokens_per_sec,mean_samples_per_sec$" "$scratch/steps.csv" && [ "$(wc -l < "$scratch/steps.csv")" -eq 3 ] ||
   complain "a line for each step"
 awk -F, 'NR > 1 && !($7 > 0) { exit 1 }' "$scratch/steps.csv" || complain "the norm of the gradient that is clipped"
+awk -F, 'function near(a, b) { return a > 0.999 * b && a < 1.001 * b }
+  NR > 1 { rows += $3; seconds += $8; if (!near($9, $3 / $8) || !near($10, 32 * $9) || !near($11, rows / seconds)) exit 1 }' "$scratch/steps.csv" ||
+  complain "the rates of each step, and their mean"
+for option in '"optimizer": "adamw"' '"optimizer.lr": "1e-05"' '"guard.max_norm": "1"' '"seed": "0"' '"schedule.decay": "linear"'; do
+  grep -q "$option" "$scratch/result.json" || complain "the option $option in the result"
+done
+trains "lines of a log" 9 --data "$scratch/text" $small --steps 4 --log-every 2
+number='[0-9.e+-]+'
+grep -Eq "^Step4: $number data/sec, $number tokens/sec, loss:$number, lr:$number, gradient norm:$number$" "$scratch/out" || complain "a line of steps"
+grep -Eq "^Epoch 0 in $number sec, test time $number sec, test accuracy:$number, test loss:$number$" "$scratch/out" || complain "a line of an epoch"
 for flag in "" --grad-norm; do
   trains "two steps without clipping $flag" 9 --data "$scratch/text" $small --clip 0 --steps 2 --quiet --csv "$scratch/steps.csv" $flag
   awk -F, -v known="$flag" 'NR > 1 && (known == "") != ($7 == "") { exit 1 }' "$scratch/steps.csv" ||

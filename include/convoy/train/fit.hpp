@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <string_view>
 #include <vector>
 
 #include <convoy/core/clock.hpp>
@@ -37,6 +38,8 @@ struct FitOptions {
   EpochCallback on_epoch = {};
   std::ostream* log = &std::cout;  ///< where rank 0 prints the log lines; null: nowhere
   int log_every = 200;             ///< steps between throughput lines
+  double per_row = 0;  ///< how many of `unit` a row holds, on average, for these lines; 0: unknown
+  std::string_view unit = "tokens";
   int readers = 1;        ///< threads that read batches ahead; the batches do not depend on their number
   bool resident = false;  ///< holds the training set in GPU memory and makes the batches there. The batches
                           ///< are those of a loader. The validation set is held too, if possible. For

@@ -353,7 +353,8 @@ void Loop<Replica>::take(FitRun& run, StepReport report, double seconds) {
     run.at.labels += report.labels;
   }
   const auto& options = run.options;
-  if (options.log != nullptr && replica_.rank() == 0) log_step(*options.log, report, options.log_every);
+  if (options.log != nullptr && replica_.rank() == 0)
+    log_step(*options.log, report, options.log_every, options.per_row, options.unit);
   const bool told = replica_.told_to_stop();
   if (options.on_step && options.on_step(report) == Control::stop) run.stop_asked = true;
   if (told && run.fit.stopped == StopReason::finished) run.fit.stopped = StopReason::callback;

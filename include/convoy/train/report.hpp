@@ -40,8 +40,8 @@ struct StepReport {
   double backward_seconds = 0;      ///< of this rank, in the micro-step that overlaps with the exchange
   double update_seconds = 0;        ///< of this rank, in the optimizer
   double exposed_comm_seconds = 0;  ///< in the exchange without computation, waiting included
-  double samples_per_sec = 0;  ///< of all ranks, cumulative since the start of the fit, evaluation excluded;
-                               ///< 0 in a loop of the user's own
+  double samples_per_sec = 0;  ///< of all ranks, the mean since the start of the fit, evaluation excluded; 0
+                               ///< in a loop of the user's own. That of the step alone is rows / seconds
 };
 
 /// The value of one of the model's metrics.
