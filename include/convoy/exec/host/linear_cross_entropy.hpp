@@ -20,6 +20,7 @@
 #include <convoy/exec/host/kernel/cross_entropy.hpp>
 #include <convoy/exec/host/onednn_product.hpp>
 #include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/tuning.hpp>
 
 namespace convoy::exec::host {
 
@@ -43,9 +44,10 @@ class LinearCrossEntropyStage final : public Stage {
     task_.smoothing = p.attributes<graph::CrossEntropy>(node_).smoothing;
     block_ = block_of(task_, p.backend().logits_bytes);
     const bool rounds = p.backend().factor == dnnl_bf16;
-    logit_stride_ = rounds ? rounded_up(task_.classes, logit_grain) : task_.classes;
-    gradient_stride_ =
-        has_isa(dnnl_cpu_isa_avx512_core_amx) ? task_.classes : rounded_up(task_.classes, row_grain);
+    logit_stride_ = rounds ? rounded_up(task_.classes, tuning.logit_grain) : task_.classes;
+    gradient_stride_ = has_isa(dnnl_cpu_isa_avx512_core_amx)
+                           ? task_.classes
+                           : rounded_up(task_.classes, tuning.row_bytes / factor_bytes);
     const int end = value_.wants_gradient ? p.backward_time(index) : index;
     const auto floats = [&](std::int64_t count, int until) {
       return p.request(count * static_cast<std::int64_t>(sizeof(float)), index, until);
@@ -166,21 +168,15 @@ class LinearCrossEntropyStage final : public Stage {
 
  private:
   static constexpr std::int64_t factor_bytes = 2;
-  /// In bf16 there are logits for whole vectors of classes, the last of them of no class: oneDNN computes
-  /// 50,257 columns at half the rate of 50,272.
-  static constexpr std::int64_t logit_grain = 16;
-  /// Each row of bf16 gradients of logits starts on a cache line. Without AMX, oneDNN multiplies unaligned
-  /// rows, such as those of a vocabulary of 50,257 words, at two thirds of the rate. With AMX it multiplies
-  /// rows that are not adjacent at two thirds of the rate.
-  static constexpr std::int64_t row_grain = 64 / factor_bytes;
+  static constexpr LinearCrossEntropyTuning tuning = linear_cross_entropy_tuning;
   static constexpr std::int64_t rounded_up(std::int64_t count, std::int64_t grain) {
     return (count + grain - 1) / grain * grain;
   }
 
-  /// The labels per block: as many as have logits of at most `bytes`, but at least 16, in blocks of about
-  /// equal size. Larger blocks read the weight and add to its gradient less often.
+  /// The labels per block: as many as have logits of at most `bytes`, but at least one grain, in blocks of
+  /// about equal size. Larger blocks read the weight and add to its gradient less often.
   static std::int64_t block_of(const CrossEntropyTask& task, std::int64_t bytes) {
-    constexpr std::int64_t grain = 16;
+    constexpr std::int64_t grain = tuning.label_grain;
     const std::int64_t row_bytes = task.classes * static_cast<std::int64_t>(sizeof(float));
     const std::int64_t most = std::max<std::int64_t>(bytes / row_bytes / grain * grain, grain);
     const std::int64_t blocks = (task.count() + most - 1) / most;
@@ -221,7 +217,7 @@ class LinearCrossEntropyStage final : public Stage {
   /// Whether one block holds the logits of all labels.
   bool keeps() const { return block_ == task_.count(); }
   int team(const Program& p, std::int64_t labels) const {
-    return labels * task_.classes < parallel_threshold ? 1 : p.threads();
+    return labels * task_.classes < loop_tuning.worth_a_team ? 1 : p.threads();
   }
   template <class Visit>
   void for_each_block(Visit visit) const {

@@ -16,6 +16,7 @@
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/kernel/functions.hpp>
 #include <convoy/exec/host/kernel/small_product.hpp>
+#include <convoy/exec/host/tuning.hpp>
 
 namespace convoy::exec::host {
 
@@ -59,7 +60,7 @@ struct AttentionTask {
   /// The number of threads to use.
   int team(int threads) const {
     const std::int64_t work = std::int64_t{rows} * heads * queries * keys;
-    return work < parallel_threshold / 8 ? 1 : threads;
+    return work < attention_tuning.worth_a_team ? 1 : threads;
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
+#include <convoy/exec/host/tuning.hpp>
 
 namespace convoy::exec::host {
 
@@ -22,7 +23,7 @@ struct RunTask {
 };
 
 inline void copy_runs(const RunTask& t, int threads) {
-  parallel(t.runs * t.length < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(t.runs * t.length < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(t.runs, thread, team);
     const float* none = nullptr;
     for (std::int64_t r = range.begin; r < range.end; ++r)
@@ -50,8 +51,8 @@ inline void copy_channels(const ChannelTask& t, int threads) {
   const int lanes = t.to_map.lanes;
   const std::int64_t positions = t.to_map.positions();
   const bool has_padding = t.to_map.channels % lanes != 0;
-  parallel(t.to_map.rows * t.channels * positions < parallel_threshold ? 1 : threads, [&](int thread,
-                                                                                          int team) {
+  parallel(t.to_map.rows * t.channels * positions < loop_tuning.worth_a_team ? 1 : threads, [&](int thread,
+                                                                                                int team) {
     const Range range = share(t.to_map.rows, thread, team);
     for (std::int64_t r = range.begin; r < range.end; ++r) {
       float* const to_row = t.to + r * t.to_map.row_stride;

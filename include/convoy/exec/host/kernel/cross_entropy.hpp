@@ -9,6 +9,7 @@
 #include <convoy/core/dtype.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/kernel/functions.hpp>
+#include <convoy/exec/host/tuning.hpp>
 #include <convoy/parallel/elements.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
@@ -152,7 +153,7 @@ inline void label_gradient(const CrossEntropyTask& t, std::int64_t i, const floa
 
 /// The number of threads to use: one if there are few logits.
 inline int cross_entropy_team(const CrossEntropyTask& t, int threads) {
-  return t.count() * t.classes < parallel_threshold ? 1 : threads;
+  return t.count() * t.classes < loop_tuning.worth_a_team ? 1 : threads;
 }
 
 /// losses[row] = the sum over the row's labels of -log softmax(logits)[label], smoothed. Returns how many

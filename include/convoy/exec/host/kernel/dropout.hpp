@@ -7,6 +7,7 @@
 #include <convoy/exec/draws.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
+#include <convoy/exec/host/tuning.hpp>
 #include <convoy/parallel/vector_philox.hpp>
 
 namespace convoy::exec::host {
@@ -118,7 +119,7 @@ inline void dropout(const DropoutTask& task, int threads) {
   if (task.map != nullptr && task.map->channels % task.map->lanes != 0 && task.addend != task.y)
     std::fill_n(task.y, task.map->elements(), 0.0f);
   const std::int64_t chunks = task.rows * task.chunks();
-  parallel(chunks * Draws::chunk < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(chunks * Draws::chunk < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(chunks, thread, team);
     simd::run<DropoutLoop>(&task, range.begin, range.end);
   });

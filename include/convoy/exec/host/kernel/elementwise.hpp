@@ -6,19 +6,17 @@
 #include <type_traits>
 
 #include <convoy/core/dtype.hpp>
+#include <convoy/exec/host/tuning.hpp>
 #include <convoy/parallel/elements.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
 
-/// Buffers shorter than this are not worth waking a team for.
-inline constexpr std::int64_t parallel_threshold = 16384;
-
 /// Runs `Loop::run<W>(begin, end, args...)` over [0, count), divided among the threads.
 template <class Loop, class... Args>
 void for_each_share(int threads, std::int64_t count, Args... args) {
-  if (count < parallel_threshold) threads = 1;
+  if (count < loop_tuning.worth_a_team) threads = 1;
   parallel(threads, [&](int thread, int team) {
     const Range range = share(count, thread, team, 1024);
     simd::run<Loop>(range.begin, range.end, args...);

@@ -6,13 +6,14 @@
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
+#include <convoy/exec/host/tuning.hpp>
 
 namespace convoy::exec::host {
 
 /// y[i] = weight[ids[i]].
 inline void gather_rows(int threads, std::int64_t count, std::int64_t features, const i32* ids,
                         const float* weight, float* y) {
-  parallel(count * features < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(count * features < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(count, thread, team);
     for (std::int64_t i = range.begin; i < range.end; ++i)
       std::copy_n(weight + ids[i] * features, features, y + i * features);
@@ -49,11 +50,11 @@ struct ScatterLoop {
 inline void scatter_rows(int threads, std::int64_t count, std::int64_t entries, std::int64_t features,
                          const i32* ids, const float* dy, const float* second, float* d_weight, bool assign) {
   if (assign)
-    parallel(entries * features < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+    parallel(entries * features < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
       const Range range = share(entries * features, thread, team, 1024);
       std::fill(d_weight + range.begin, d_weight + range.end, 0.0f);
     });
-  parallel(count * features < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(count * features < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(features, thread, team, 16);
     simd::run<ScatterLoop>(range.begin, range.end, count, features, ids, dy, second, d_weight);
   });

@@ -7,6 +7,7 @@
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
+#include <convoy/exec/host/tuning.hpp>
 
 namespace convoy::exec::host {
 
@@ -19,7 +20,7 @@ struct GatherTask {
 /// y[r, i] = x[r, numbers[r, i]].
 inline void gather_positions(const GatherTask& t, const float* x, float* y, int threads) {
   const std::int64_t count = t.rows * t.named;
-  parallel(count * t.features < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(count * t.features < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(count, thread, team);
     for (std::int64_t i = range.begin; i < range.end; ++i)
       std::copy_n(x + (i / t.named * t.positions + t.numbers[i]) * t.features, t.features,
@@ -33,7 +34,7 @@ inline void scatter_positions(const GatherTask& t, const float* dy, const float*
                               bool accumulate, int threads) {
   const float* const none = nullptr;
   const std::int64_t row = t.positions * t.features;
-  parallel(t.rows * row < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(t.rows * row < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(t.rows, thread, team);
     for (std::int64_t r = range.begin; r < range.end; ++r) {
       if (!accumulate) std::fill_n(dx + r * row, row, 0.0f);

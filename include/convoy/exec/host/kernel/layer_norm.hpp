@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <convoy/exec/host/kernel/elementwise.hpp>
+#include <convoy/exec/host/tuning.hpp>
 
 namespace convoy::exec::host {
 
@@ -175,7 +176,7 @@ struct LayerNormBackwardLoop {
 
 /// The number of threads to use.
 inline int layer_norm_team(const LayerNormTask& task, int threads) {
-  return task.vectors * task.features < parallel_threshold ? 1 : threads;
+  return task.vectors * task.features < loop_tuning.worth_a_team ? 1 : threads;
 }
 
 /// `Loop` and `Task` are those above, or an extended loop and its task.

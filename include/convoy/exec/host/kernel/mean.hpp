@@ -6,6 +6,7 @@
 
 #include <convoy/core/dtype.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
+#include <convoy/exec/host/tuning.hpp>
 
 namespace convoy::exec::host {
 
@@ -61,7 +62,7 @@ struct MeanBackwardLoop {
 
 inline void mean_forward(const MeanTask& t, const float* x, float* y, int threads) {
   const std::int64_t row = t.positions * t.features;
-  parallel(t.rows * row < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(t.rows * row < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(t.rows, thread, team);
     for (std::int64_t r = range.begin; r < range.end; ++r)
       simd::run<MeanLoop>(std::int64_t{0}, t.features, t.length(r), t.features, x + r * row,
@@ -73,7 +74,7 @@ inline void mean_forward(const MeanTask& t, const float* x, float* y, int thread
 inline void mean_backward(const MeanTask& t, const float* dy, const float* second, float* dx, bool accumulate,
                           int threads) {
   const std::int64_t row = t.positions * t.features;
-  parallel(t.rows * row < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(t.rows * row < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(t.rows, thread, team);
     for (std::int64_t r = range.begin; r < range.end; ++r) {
       const std::int64_t length = t.length(r);

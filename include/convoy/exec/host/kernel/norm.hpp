@@ -5,8 +5,8 @@
 // statistics; ranks then exchange the sums between the two passes.
 //
 // The statistics are exact to float: values are shifted by the mean of the channel's first values, summed in
-// float over fewer than 2 * `norm_chunk` values and then in double. The order of additions depends only on
-// the number of threads.
+// float over fewer than 2 * `norm_tuning.chunk` values and then in double. The order of additions depends
+// only on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/exec/host/pixels.hpp>
+#include <convoy/exec/host/tuning.hpp>
 #include <convoy/parallel/elements.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
@@ -92,9 +93,6 @@ CONVOY_INLINE void normalize(V& x, const V& mean, const V& scale, const V& shift
   x = (x - mean) * scale + shift;
 }
 
-/// Float sums are added to double sums once they have at least this many values.
-inline constexpr std::int64_t norm_chunk = 256;
-
 /// Some positions of some rows, in some blocks of channels.
 struct NormSpan {
   Range blocks, rows, positions;
@@ -106,8 +104,7 @@ template <class Visit>
 void for_each_span(const Map& m, int thread, int team, Visit visit) {
   const Range blocks{0, m.blocks};
   if (!m.channels_last) return visit(NormSpan{blocks, share(m.rows, thread, team), {0, m.positions()}});
-  constexpr std::int64_t elements = 8192, fewest = 8;
-  const std::int64_t most = std::max(fewest, elements / m.channels);
+  const std::int64_t most = std::max(norm_tuning.fewest_positions, norm_tuning.span / m.channels);
   const std::int64_t parts = (m.positions() + most - 1) / most;
   const Range range = share(m.rows * parts, thread, team);
   for (std::int64_t i = range.begin; i < range.end; ++i) {
@@ -128,8 +125,8 @@ struct ShiftLoop {
       for (int lane = 0; lane < m.lanes; lane += W) {
         V shift{};
         std::int64_t taken = 0;
-        for (int row = 0; row < m.rows && taken < norm_chunk; ++row)
-          for (std::int64_t p = 0; p < m.positions() && taken < norm_chunk; ++p, ++taken) {
+        for (int row = 0; row < m.rows && taken < norm_tuning.chunk; ++row)
+          for (std::int64_t p = 0; p < m.positions() && taken < norm_tuning.chunk; ++p, ++taken) {
             V v;
             load<narrow>(v, t.x, block * m.block_stride + lane + row * m.row_stride + p * m.position_stride);
             shift += v;
@@ -168,8 +165,9 @@ struct StatisticsLoop {
         };
         for (std::int64_t row = span.rows.begin; row < span.rows.end; ++row) {
           const std::int64_t from = first + row * m.row_stride;
-          for (std::int64_t begin = span.positions.begin; begin < span.positions.end; begin += norm_chunk) {
-            const std::int64_t end = std::min(begin + norm_chunk, span.positions.end);
+          for (std::int64_t begin = span.positions.begin; begin < span.positions.end;
+               begin += norm_tuning.chunk) {
+            const std::int64_t end = std::min(begin + norm_tuning.chunk, span.positions.end);
             std::int64_t p = begin;
             for (; p + 4 <= end; p += 4)
               for (int k = 0; k < 4; ++k) {
@@ -187,7 +185,7 @@ struct StatisticsLoop {
               squares[p & 3] += v * v;
             }
             count += end - begin;
-            if (count >= norm_chunk) flush();
+            if (count >= norm_tuning.chunk) flush();
           }
         }
         flush();
@@ -282,8 +280,9 @@ struct GradientSumsLoop {
         };
         for (std::int64_t row = span.rows.begin; row < span.rows.end; ++row) {
           const std::int64_t base = row * m.row_stride + block * m.block_stride + lane;
-          for (std::int64_t begin = span.positions.begin; begin < span.positions.end; begin += norm_chunk) {
-            const std::int64_t end = std::min(begin + norm_chunk, span.positions.end);
+          for (std::int64_t begin = span.positions.begin; begin < span.positions.end;
+               begin += norm_tuning.chunk) {
+            const std::int64_t end = std::min(begin + norm_tuning.chunk, span.positions.end);
             std::int64_t p = begin;
             auto take = [&](int k, std::int64_t at) __attribute__((always_inline)) {
               V x, g;
@@ -299,7 +298,7 @@ struct GradientSumsLoop {
             }
             if (p < end) take(0, base + p * step);
             count += end - begin;
-            if (count >= norm_chunk) flush();
+            if (count >= norm_tuning.chunk) flush();
           }
         }
         flush();
@@ -486,7 +485,7 @@ void run_norm(NormTask& task, int threads) {
   using Values = typename Norm::template Values<narrow>;
   const Map& m = task.map;
   const NormTask* const t = &task;
-  if (m.elements() < parallel_threshold) threads = 1;
+  if (m.elements() < loop_tuning.worth_a_team) threads = 1;
   const std::int64_t block_sums = 2 * static_cast<std::int64_t>(m.lanes);
   task.count = static_cast<double>(m.count());
   if (task.across == nullptr && !m.channels_last && (m.blocks % threads == 0 || m.blocks >= 4 * threads)) {
@@ -544,7 +543,7 @@ inline void norm_evaluate(const NormTask& task, int threads) {
     task.state.scale[c] = real ? task.weight[c] / std::sqrt(task.running_variance[c] + task.epsilon) : 0.0f;
     task.state.shift[c] = real ? task.bias[c] : 0.0f;
   }
-  if (m.elements() < parallel_threshold) threads = 1;
+  if (m.elements() < loop_tuning.worth_a_team) threads = 1;
   parallel(threads, [&](int thread, int team) {
     for_each_span(m, thread, team, [&](const NormSpan& span) {
       task.narrow() ? run_in_lanes<NormalizeLoop<true>>(m.lanes, &task, span)

@@ -5,6 +5,7 @@
 
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/kernel/functions.hpp>
+#include <convoy/exec/host/tuning.hpp>
 
 namespace convoy::exec::host {
 
@@ -105,7 +106,7 @@ struct LossSlopeLoop {
 template <class F>
 void pointwise_loss(int threads, int rows, std::int64_t n, const float* x, const float* target,
                     float* losses) {
-  parallel(rows * n < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(rows * n < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(rows, thread, team);
     for (std::int64_t r = range.begin; r < range.end; ++r) {
       simd::run<LossLoop<F>>(n, x + r * n, target + r * n, losses + r);
@@ -118,7 +119,7 @@ void pointwise_loss(int threads, int rows, std::int64_t n, const float* x, const
 template <class F, bool of_target>
 void pointwise_loss_slope(int threads, int rows, std::int64_t n, const float* x, const float* target,
                           const float* dlosses, float* d, bool accumulate) {
-  parallel(rows * n < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(rows * n < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(rows, thread, team);
     for (std::int64_t r = range.begin; r < range.end; ++r)
       simd::run<LossSlopeLoop<F, of_target>>(n, x + r * n, target + r * n, dlosses[r] / static_cast<float>(n),

@@ -9,6 +9,7 @@
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/exec/host/pixels.hpp>
+#include <convoy/exec/host/tuning.hpp>
 #include <convoy/graph/node.hpp>
 #include <convoy/graph/window.hpp>
 #include <convoy/parallel/simd.hpp>
@@ -210,7 +211,7 @@ struct AveragePoolBackwardLoop {
 /// Runs a pooling loop over all rows and blocks.
 template <template <bool> class Loop>
 void pool(const PoolTask& task, int threads) {
-  if (task.map.elements() < parallel_threshold) threads = 1;
+  if (task.map.elements() < loop_tuning.worth_a_team) threads = 1;
   parallel(threads, [&](int thread, int team) {
     const Range planes = share(static_cast<std::int64_t>(task.map.rows) * task.map.blocks, thread, team);
     for (std::int64_t plane = planes.begin; plane < planes.end; ++plane) {

@@ -5,13 +5,14 @@
 #include <cstdint>
 
 #include <convoy/exec/host/kernel/elementwise.hpp>
+#include <convoy/exec/host/tuning.hpp>
 
 namespace convoy::exec::host {
 
 /// y[r] = x[r] + table, for rows of `row` elements.
 inline void add_to_rows(int threads, std::int64_t rows, std::int64_t row, const float* x, const float* table,
                         float* y) {
-  parallel(rows * row < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(rows * row < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(row, thread, team, 16);
     for (std::int64_t r = 0; r < rows; ++r)
       simd::run<AddLoop>(range.begin, range.end, x + r * row, table, y + r * row, false);
@@ -24,7 +25,7 @@ inline void sum_rows(int threads, std::int64_t rows, std::int64_t row, const flo
                      float* d_table, bool accumulate) {
   constexpr std::int64_t piece = 2048;
   const float* const none = nullptr;
-  parallel(rows * row < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(rows * row < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(row, thread, team, 16);
     for (std::int64_t begin = range.begin; begin < range.end; begin += piece)
       for (std::int64_t r = 0; r < rows; ++r)

@@ -10,6 +10,7 @@
 #include <convoy/core/dtype.hpp>
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/kernel/small_product.hpp>
+#include <convoy/exec/host/tuning.hpp>
 #include <convoy/parallel/elements.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
@@ -72,7 +73,7 @@ struct WeightBlocksLoop {
 /// Copies a matrix [rows, columns] into blocks, which must divide it evenly.
 inline void copy_into_blocks(const WeightBlocks& blocks, std::int64_t rows, std::int64_t columns,
                              const float* from, bf16* to, int threads) {
-  if (rows * columns < parallel_threshold) threads = 1;
+  if (rows * columns < loop_tuning.worth_a_team) threads = 1;
   parallel(threads, [&](int thread, int team) {
     const Range range = share(rows / blocks.lines, thread, team);
     simd::run<WeightBlocksLoop>(range.begin, range.end, blocks, columns, from, to);

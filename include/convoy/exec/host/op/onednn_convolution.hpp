@@ -15,6 +15,7 @@
 #include <string>
 
 #include <convoy/exec/host/onednn_product.hpp>
+#include <convoy/exec/host/tuning.hpp>
 #include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
@@ -95,12 +96,11 @@ class OneDnnConvolution final : public ConvolutionKernel {
     p.keep(p.value(input_), stage);
   }
 
-  /// Whether to ask oneDNN for Winograd's algorithm, which it has only in f32. On maps below `smallest`, its
-  /// tiles of 4x4 results are mostly waste.
+  /// Whether to ask oneDNN for Winograd's algorithm, which it has only in f32. See WinogradTuning.
   static bool pays_as_winograd(Program& p, int n) {
     const graph::Node& node = p.node(n);
     const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
-    constexpr int smallest = 12;
+    constexpr int smallest = winograd_tuning.smallest_side;
     return p.backend().winograd && p.backend().factor == dnnl_f32 && w.groups == 1 && w.dilation == 1 &&
            w.height == 3 && w.width == 3 && w.stride == 1 && w.padding == 1 && node.shape[1] >= smallest &&
            node.shape[2] >= smallest && node.shape[0] % 16 == 0 && p.node(p.from(n, 0)).shape[0] % 16 == 0;

@@ -9,6 +9,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/concat.hpp>
+#include <convoy/exec/host/tuning.hpp>
 #include <convoy/exec/host/value_stage.hpp>
 #endif
 
@@ -37,7 +38,7 @@ class SelectStage final : public UnaryStage {
     if (!contribution_) return;
     float* const dx = contribution_.pointer();
     if (!contribution_.accumulates())
-      parallel(p.rows() * row_ < parallel_threshold ? 1 : p.threads(), [&](int thread, int team) {
+      parallel(p.rows() * row_ < loop_tuning.worth_a_team ? 1 : p.threads(), [&](int thread, int team) {
         const Range range = share(p.rows() * row_, thread, team, 1024);
         std::fill(dx + range.begin, dx + range.end, 0.0f);
       });

@@ -11,6 +11,7 @@
 
 #include <convoy/exec/host/kernel/taps.hpp>
 #include <convoy/exec/host/op/onednn_convolution.hpp>
+#include <convoy/exec/host/tuning.hpp>
 #include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
@@ -106,15 +107,15 @@ class TapConvolution final : public ConvolutionKernel {
   [[gnu::cold]] std::string implementation() const override { return "convoy:taps"; }
 
  private:
-  /// Whether oneDNN's kernels are slower, measured in f32 with 16 and 128 images on AVX-512. A 1x1 kernel
-  /// meets no padding, so there is little to gain. bf16 instructions multiply at least twice as fast; by
-  /// estimate, padding costs oneDNN more than that only if its tiles of positions are hardly filled.
+  /// Whether oneDNN's kernels are slower, see TapTuning.
   static bool is_small(const graph::Window& w, const Shape& out, const Shape& in, bool in_f32) {
-    if (w.height * w.width == 1) return in[1] * in[2] <= (!in_f32 ? 4 : w.stride == 1 ? 16 : 64);
-    return out[1] * out[2] <= (in_f32 ? 196 : 16);
+    constexpr TapTuning t = tap_tuning;
+    if (w.height * w.width == 1)
+      return in[1] * in[2] <= (!in_f32         ? t.most_positions_1x1_bf16
+                               : w.stride == 1 ? t.most_positions_1x1
+                                               : t.most_positions_1x1_strided);
+    return out[1] * out[2] <= (in_f32 ? t.most_positions : t.most_positions_bf16);
   }
-  /// The bytes that a thread may reuse from its second-level cache.
-  static constexpr std::int64_t cache_bytes = 384 * 1024;
 
   struct Product {
     std::int64_t input, tap, output;
@@ -160,7 +161,8 @@ class TapConvolution final : public ConvolutionKernel {
     // The blocks of input channels whose part of a panel stays in the second-level cache over all of the
     // panel's positions.
     const std::int64_t block_bytes = panel_size / x_map.blocks * static_cast<std::int64_t>(sizeof(float));
-    const auto most = static_cast<int>(std::clamp<std::int64_t>(cache_bytes / block_bytes, 1, x_map.blocks));
+    const auto most =
+        static_cast<int>(std::clamp<std::int64_t>(tap_tuning.cache_bytes / block_bytes, 1, x_map.blocks));
     parallel(threads, [&](int thread, int team) {
       const Range tasks = share(panels * positions * parts, thread, team);
       std::int64_t end = tasks.begin;
@@ -200,7 +202,8 @@ class TapConvolution final : public ConvolutionKernel {
         (in_.row_stride + panel_width * out_.positions()) * static_cast<std::int64_t>(sizeof(float));
     // At least 128 products for each load and store of a tile of sums.
     const std::int64_t least = (128 + out_.positions() - 1) / out_.positions();
-    return static_cast<int>(std::min<std::int64_t>(in_.rows, std::max(least, cache_bytes / row_bytes)));
+    return static_cast<int>(
+        std::min<std::int64_t>(in_.rows, std::max(least, tap_tuning.cache_bytes / row_bytes)));
   }
   std::int64_t packed_size() const { return chunk() * out_.positions() * panel_width; }
 

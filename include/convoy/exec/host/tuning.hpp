@@ -1,0 +1,74 @@
+// The thresholds of the host's kernels, in one place. Options leave them open; none of them changes what a
+// kernel computes, except for rounding.
+#pragma once
+
+#include <cstdint>
+
+namespace convoy::exec::host {
+
+/// Loops over whole buffers.
+struct LoopTuning {
+  /// Elements. Shorter buffers are not worth waking a team for.
+  std::int64_t worth_a_team = 16384;
+};
+inline constexpr LoopTuning loop_tuning{};
+
+/// Norms over images.
+struct NormTuning {
+  /// Values. Float sums are added to double sums once they have at least this many.
+  std::int64_t chunk = 256;
+  /// Elements of the part of a map that a thread takes at a time if channels come last: it fits into the L1
+  /// cache.
+  std::int64_t span = 8192;
+  /// Positions. Such a part has at least this many, however many channels there are.
+  std::int64_t fewest_positions = 8;
+};
+inline constexpr NormTuning norm_tuning{};
+
+struct AttentionTuning {
+  /// Scores of a batch. Fewer are not worth waking a team for; a score costs more than an element of a loop.
+  std::int64_t worth_a_team = 2048;
+};
+inline constexpr AttentionTuning attention_tuning{};
+
+/// Convolutions by oneDNN.
+struct WinogradTuning {
+  /// Positions along a side. On smaller maps, the tiles of 4x4 results of Winograd's algorithm are mostly
+  /// waste.
+  int smallest_side = 12;
+};
+inline constexpr WinogradTuning winograd_tuning{};
+
+/// Convolutions over small maps by exec/host/kernel/taps.hpp. The most positions for which oneDNN's kernels
+/// are slower are measured in f32 with 16 and 128 images on AVX-512. bf16 instructions multiply at least
+/// twice as fast; by estimate, padding costs oneDNN more than that only if its tiles of positions are hardly
+/// filled.
+struct TapTuning {
+  /// Positions of the result.
+  std::int64_t most_positions = 196;
+  std::int64_t most_positions_bf16 = 16;
+  /// Positions of the input of a 1x1 kernel, which meets no padding, so that there is little to gain: with a
+  /// stride of one, and with a larger one.
+  std::int64_t most_positions_1x1 = 16;
+  std::int64_t most_positions_1x1_strided = 64;
+  std::int64_t most_positions_1x1_bf16 = 4;
+  /// Bytes that a thread may reuse from its second-level cache.
+  std::int64_t cache_bytes = 384 * 1024;
+};
+inline constexpr TapTuning tap_tuning{};
+
+/// A linear layer and its cross-entropy.
+struct LinearCrossEntropyTuning {
+  /// Columns. In bf16 there are logits for whole vectors of classes, the last of them of no class: oneDNN
+  /// computes 50,257 columns at half the rate of 50,272.
+  std::int64_t logit_grain = 16;
+  /// Bytes. Each row of bf16 gradients of logits starts on a cache line. Without AMX, oneDNN multiplies
+  /// unaligned rows, such as those of a vocabulary of 50,257 words, at two thirds of the rate. With AMX it
+  /// multiplies rows that are not adjacent at two thirds of the rate.
+  std::int64_t row_bytes = 64;
+  /// Labels. Blocks have a multiple of this many, and at least this many.
+  std::int64_t label_grain = 16;
+};
+inline constexpr LinearCrossEntropyTuning linear_cross_entropy_tuning{};
+
+}  // namespace convoy::exec::host
