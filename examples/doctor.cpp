@@ -19,6 +19,7 @@
 
 #include <convoy/comm/engine/link.hpp>
 #include <convoy/comm/registry.hpp>
+#include <convoy/comm/schedule/price_shared.hpp>
 #include <convoy/memory/buffer.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>

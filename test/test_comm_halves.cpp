@@ -15,6 +15,7 @@
 #include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/verify.hpp>
+#include <convoy/comm/schedule/verify_shared.hpp>
 #include <convoy/comm/transport/group.hpp>
 
 using namespace convoy;

@@ -15,7 +15,9 @@
 #include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/parts.hpp>
 #include <convoy/comm/schedule/price.hpp>
+#include <convoy/comm/schedule/price_shared.hpp>
 #include <convoy/comm/schedule/verify.hpp>
+#include <convoy/comm/schedule/verify_shared.hpp>
 
 using namespace convoy::schedule;
 

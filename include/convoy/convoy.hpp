@@ -12,6 +12,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/policy/staged.hpp>
 #include <convoy/comm/registry.hpp>
+#include <convoy/comm/schedule/price_shared.hpp>
 #include <convoy/comm/tensors/broadcast.hpp>
 #include <convoy/comm/tensors/gradient_buckets.hpp>
 #include <convoy/comm/tensors/groups.hpp>

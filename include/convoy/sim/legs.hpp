@@ -225,7 +225,8 @@ CONVOY_FUNCTION Crossing LegMaker::crossing(schedule::View view, const schedule:
   return cut(steps_of({view.name(), segments}, script), buffer, element, segments);
 }
 
-// Between two barriers, each rank loads and stores its parts of its node's buffers (schedule/direct.hpp).
+// Between two barriers, each rank loads and stores its parts of its node's buffers
+// (schedule/shared_schedule.hpp).
 template <class Half>
 Leg LegMaker::in_memory(int shards, int lanes) {
   const Half half = [&] {

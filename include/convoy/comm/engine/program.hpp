@@ -9,7 +9,6 @@
 
 #include <convoy/comm/engine/tuning.hpp>
 #include <convoy/comm/options.hpp>
-#include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
 #include <convoy/comm/schedule/view.hpp>
 #include <convoy/core/clock.hpp>

@@ -17,7 +17,6 @@
 #include <convoy/comm/engine/purpose.hpp>
 #include <convoy/comm/engine/tuning.hpp>
 #include <convoy/comm/error.hpp>
-#include <convoy/comm/schedule/price.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
 #include <convoy/comm/transport/any.hpp>
 #include <convoy/core/clock.hpp>

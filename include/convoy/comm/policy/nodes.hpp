@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/parts.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/comm/schedule/shared_schedule.hpp>
 #include <convoy/core/error.hpp>
 
 namespace convoy::comm {

@@ -72,9 +72,6 @@ struct PriceObserver {
 
 }  // namespace detail
 
-/// Chunks are cut at multiples of this many elements: whole cache lines.
-constexpr std::int64_t grain_of(std::int64_t element) { return 64 / element; }
-
 /// The price of a schedule for `size` ranks over `count` elements of `element` bytes.
 template <Schedule S>
 constexpr Price price(const S& schedule, int size, std::int64_t count, std::int64_t element,

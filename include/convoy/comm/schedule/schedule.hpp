@@ -86,6 +86,9 @@ constexpr int chunks(const S& s, int size) {
   return s.blocks(size) * s.segments;
 }
 
+/// Chunks are cut at multiples of this many elements, each of `element` bytes: whole cache lines.
+constexpr std::int64_t grain_of(std::int64_t element) { return 64 / element; }
+
 /// The part [i/parts, (i+1)/parts) of `count` elements, cut at multiples of `grain`. Parts may be empty.
 constexpr Range part(std::int64_t count, std::int64_t i, std::int64_t parts, std::int64_t grain) {
   const std::int64_t grains = (count + grain - 1) / grain;

@@ -5,9 +5,10 @@
 #include <cstddef>
 #include <string_view>
 
-#include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
+#include <convoy/comm/schedule/shared_schedule.hpp>
 #include <convoy/comm/schedule/verify.hpp>
+#include <convoy/comm/schedule/verify_shared.hpp>
 #include <convoy/core/call.hpp>
 
 namespace convoy::schedule {
