@@ -127,15 +127,7 @@ struct FoldLoop {
   CONVOY_INLINE static void add(typename Vector::Value& sum, const T* from) {
     typename Vector::Value next;
     Vector::load(next, from);
-    if constexpr (std::is_same_v<T, i32> && op == Op::sum) {
-      simd::Vec<std::uint32_t, Vector::width> x, y;
-      same_bits(x, sum);
-      same_bits(y, next);
-      x = x + y;
-      same_bits(sum, x);
-    } else {
-      combine<op>(sum, next);
-    }
+    combine<T, op>(sum, next);
   }
 };
 

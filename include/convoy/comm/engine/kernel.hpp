@@ -95,16 +95,7 @@ struct ReduceLoop {
     typename Vector::Value a, b;
     Vector::load(a, into);
     Vector::load(b, from);
-    if constexpr (std::is_same_v<T, i32> && op == Op::sum) {
-      // Wrap-around, as MPI_SUM does in practice, instead of undefined behavior.
-      simd::Vec<std::uint32_t, Vector::width> x, y;
-      same_bits(x, a);
-      same_bits(y, b);
-      x = x + y;
-      same_bits(a, x);
-    } else {
-      combine<op>(a, b);
-    }
+    combine<T, op>(a, b);
     if constexpr (scaled && scales) a = a * static_cast<Factor<T>>(scale);
     Vector::store(into, a);
   }
