@@ -128,6 +128,17 @@ template <class... Ops>
 constexpr auto views(List<Ops...>) {
   return std::array<bool, sizeof...(Ops)>{is_view<Ops>()...};
 }
+template <class Op>
+constexpr bool looks_up() {
+  if constexpr (requires { Op::looks_up; })
+    return Op::looks_up;
+  else
+    return false;
+}
+template <class... Ops>
+constexpr auto all_looking_up(List<Ops...>) {
+  return std::array<bool, sizeof...(Ops)>{looks_up<Ops>()...};
+}
 // A function instead of a null pointer: with the undefined-behavior sanitizer, g++ does not accept a
 // comparison with a null function pointer as a constant expression.
 constexpr Taps no_taps(const Graph&, int) { return {}; }
@@ -195,6 +206,9 @@ inline constexpr auto operation_saves = detail::saves(Operations{});
 inline constexpr auto operation_views = detail::views(Operations{});
 inline constexpr auto operation_taps = detail::taps(Operations{});
 inline constexpr auto operation_indices = detail::indices(Operations{});
+/// Whether an operation looks up vectors in its parameters instead of multiplying by them as matrices. Rules
+/// for matrices (Muon) do not update such parameters. False unless the operation has a member `looks_up`.
+inline constexpr auto operation_looks_up = detail::all_looking_up(Operations{});
 /// `operation_counts_labels`: whether a loss is averaged over the labels in its second input rather than over
 /// rows. `operation_counted`: the number of these labels or rows in a batch; -1 if it depends on the labels'
 /// values and their pointer is null.

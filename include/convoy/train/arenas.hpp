@@ -40,8 +40,8 @@ struct TensorGroups {
 TensorGroups tensor_groups(const Plan& plan, const std::vector<optim::GroupOptions>& groups, bool decay_all);
 
 /// For each parameter, whether rules for matrices (Muon) update it as one: every parameter of two or more
-/// extents, with a row for each index of the first extent, but not embeddings or the parameters of the layer
-/// before a loss.
+/// extents, with a row for each index of the first extent, but not the parameters of operations that look up
+/// vectors in them (embeddings) or of the layer before a loss.
 std::vector<bool> are_matrices(const Plan& plan);
 
 /// The plan's buckets, or those of `options` if given. Throws ConfigError if a size is not positive.
@@ -80,8 +80,7 @@ CONVOY_FUNCTION std::vector<bool> are_matrices(const Plan& plan) {
       are[static_cast<std::size_t>(plan.graph.parameter(n, k))] = false;
   };
   for (int n = 0; n < plan.graph.count.nodes; ++n)
-    if (graph::is<graph::Embedding>(plan.node(n)) || graph::is<graph::PositionEmbedding>(plan.node(n)))
-      by_element(n);
+    if (graph::operation_looks_up[static_cast<std::size_t>(plan.node(n).op)]) by_element(n);
   for (const int loss : plan.losses) by_element(plan.graph.input(loss, 0));
   return are;
 }

@@ -20,6 +20,7 @@ struct EmbeddingOptions {
 
 struct Embedding {
   static constexpr std::string_view name = "embedding";
+  static constexpr bool looks_up = true;
   enum Fault : int { ids_are_no_row };
 
   template <class G>

@@ -20,6 +20,7 @@ struct PositionEmbeddingOptions {
 
 struct PositionEmbedding {
   static constexpr std::string_view name = "position_embedding";
+  static constexpr bool looks_up = true;
   enum Fault : int { sequence_is_too_long };
 
   template <class G>
