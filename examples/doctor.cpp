@@ -21,6 +21,7 @@
 #include <convoy/comm/registry.hpp>
 #include <convoy/comm/schedule/price_shared.hpp>
 #include <convoy/memory/buffer.hpp>
+#include <convoy/parallel/processors.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
 #ifdef CONVOY_HAS_MPI
@@ -33,7 +34,6 @@
 #endif
 
 #include "common/printed.hpp"
-#include "common/processors.hpp"
 
 using namespace convoy;
 
@@ -127,7 +127,7 @@ Machine look() {
   gethostname(host, sizeof host - 1);
   m.host = host;
   m.processor = line_of("/proc/cpuinfo", "model name");
-  m.processors = examples::processors();
+  m.processors = processors();
   m.present = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   m.quota = quota();
   m.vectors = simd::isa() == simd::Isa::avx512 ? "AVX-512, 16 floats"
@@ -231,7 +231,7 @@ void look_around(Findings& found, const mpi::Session& session) {
   if (world.size() > 1) choose(found, found.links.back(), world.size());
 
   // The fewest processors that any rank is bound to.
-  int processors = examples::processors(), least = 0;
+  int processors = convoy::processors(), least = 0;
   mpi::check(MPI_Allreduce(&processors, &least, 1, MPI_INT, MPI_MIN, session.world()), "MPI_Allreduce");
   const int most = *std::max_element(found.ranks_of_node.begin(), found.ranks_of_node.end());
   if (least == 1 && found.machine.present > 1)

@@ -12,7 +12,6 @@
 
 #include "common/existing.hpp"
 #include "common/gpt2_weights.hpp"
-#include "common/processors.hpp"
 #include "common/sampling.hpp"
 #include "common/sizes.hpp"
 #include "common/training.hpp"
@@ -22,6 +21,7 @@
 #include <convoy/exec/host/host.hpp>
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/gpt.hpp>
+#include <convoy/parallel/processors.hpp>
 #include <convoy/train/weights.hpp>
 
 using namespace convoy;

@@ -12,7 +12,6 @@
 #include "common/existing.hpp"
 #include "common/gpt2_weights.hpp"
 #include "common/numbers.hpp"
-#include "common/processors.hpp"
 #include <convoy/core/error.hpp>
 #include <convoy/exec/host/host.hpp>
 #include <convoy/graph/dynamic.hpp>
@@ -20,6 +19,7 @@
 #include <convoy/models/bert.hpp>
 #include <convoy/models/gpt.hpp>
 #include <convoy/models/resnet.hpp>
+#include <convoy/parallel/processors.hpp>
 #include <convoy/train/weights.hpp>
 
 using namespace convoy;
@@ -114,7 +114,7 @@ void infer(const Wanted& w) {
   const Plan& plan = made;
   const io::Safetensors inputs(examples::existing("--inputs", w.inputs));
   const int rows = rows_of(inputs);
-  exec::Host<f32> exec(plan, rows, {.threads = w.threads > 0 ? w.threads : examples::processors()});
+  exec::Host<f32> exec(plan, rows, {.threads = w.threads > 0 ? w.threads : processors()});
   const train::WeightsOptions form =
       w.model == "gpt2" ? examples::gpt2_form_of(weights) : train::WeightsOptions{};
   train::load_weights(exec, plan, weights, train::Match::whole, form);

@@ -93,8 +93,7 @@ TEST_CASE("ranks that share processors divide them, unless OMP_NUM_THREADS is se
   const std::string before = told != nullptr ? told : "";
   unsetenv("OMP_NUM_THREADS");
   CHECK(train::threads_of_one(1) == 0);
-  CHECK(train::threads_of_one(2) ==
-        std::max(1, std::min(omp_get_max_threads(), transport::processors() / 2)));
+  CHECK(train::threads_of_one(2) == std::max(1, std::min(omp_get_max_threads(), processors() / 2)));
   CHECK(train::threads_of_one(1'000'000) == 1);
   setenv("OMP_NUM_THREADS", "5", 1);
   CHECK(train::threads_of_one(2) == 0);

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "printed.hpp"
-#include "processors.hpp"
 #include "train_task.hpp"
 #include <convoy/graph/dynamic.hpp>
+#include <convoy/parallel/processors.hpp>
 
 using namespace convoy;
 

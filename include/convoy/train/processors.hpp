@@ -22,9 +22,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/hash.hpp>
 #include <convoy/parallel/openmp.hpp>
+#include <convoy/parallel/processors.hpp>
 #endif
 
 namespace convoy::train {
@@ -64,7 +64,7 @@ CONVOY_FUNCTION std::uint64_t place_of_this_rank(const HostIdentity& host) {
 
 CONVOY_FUNCTION int threads_of_one(int ranks) {
   if (ranks < 2 || std::getenv("OMP_NUM_THREADS") != nullptr) return 0;
-  return std::max(1, std::min(transport::processors() / ranks, omp_get_max_threads()));
+  return std::max(1, std::min(processors() / ranks, omp_get_max_threads()));
 }
 #endif
 

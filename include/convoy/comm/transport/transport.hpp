@@ -9,13 +9,10 @@
 
 #include <convoy/comm/transport/tuning.hpp>
 #include <convoy/core/compiled.hpp>
+#include <convoy/parallel/processors.hpp>
 
 #if CONVOY_DEFINITIONS
 #include <thread>
-
-#if defined(__linux__)
-#include <sched.h>
-#endif
 #endif
 
 namespace convoy::transport {
@@ -149,9 +146,6 @@ bool one_thread(const T& transport) {
     return false;
 }
 
-/// The number of processors that this process may run on.
-int processors();
-
 /// How many times each of `ranks` waiting ranks looks before it rests: for about a millisecond if every rank
 /// has a processor, else just long enough not to sleep through an answer that is on its way.
 inline int patience_of(int ranks) {
@@ -172,14 +166,6 @@ inline void pause() {
 }
 
 #if CONVOY_DEFINITIONS
-CONVOY_FUNCTION int processors() {
-#if defined(__linux__)
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
-
 CONVOY_FUNCTION void nap(int round) {
   if (round < wait_tuning.yields)
     std::this_thread::yield();
