@@ -81,9 +81,7 @@ struct Across {
   template <class Emit>
   void steps(int rank, int, Emit&& emit) const {
     const int node = nodes->node_of(rank), parts = Inter{}.blocks(nodes->count());
-    Inter inter{};
-    inter.segments = segments;
-    if constexpr (requires { inter.window; }) inter.window = window;
+    const Inter inter = schedule::segmented(Inter{}, segments, window);
     for (int shard = 0; shard < shards; ++shard) {
       if (holder(shard, node) != rank) continue;
       inter.steps(node, nodes->count(), [&](const schedule::Step& step) {

@@ -45,10 +45,8 @@ struct Auto {
   constexpr decltype(auto) pick(int index, F& f) const {
     if constexpr (sizeof...(Others) > 0)
       if (index > 0) return pick<Others...>(index - 1, f);
-    S s{};
-    s.segments = segments;
-    if constexpr (requires { s.window; }) s.window = window;
-    return f(static_cast<const S&>(s));
+    const S chosen = segmented(S{}, segments, window);
+    return f(chosen);
   }
 };
 

@@ -83,9 +83,7 @@ class Hierarchy {
 
   template <class Outer, class Emit>
   constexpr void across(int rank, int segments, int window, Emit& emit) const {
-    Outer outer{};
-    outer.segments = segments;
-    if constexpr (requires { outer.window; }) outer.window = window;
+    const Outer outer = segmented(Outer{}, segments, window);
     const int group = group_of(rank);
     for (int shard = 0; shard < shards_; ++shard) {
       if (holder(shard, group) != rank) continue;

@@ -28,9 +28,7 @@ struct InParts {
   }
   template <class Emit>
   constexpr void steps(int rank, int size, Emit&& emit) const {
-    Half half{};
-    half.segments = segments;
-    if constexpr (requires { half.window; }) half.window = window;
+    const Half half = segmented(Half{}, segments, window);
     const int blocks = half.blocks(size);
     // Converts the number of a chunk of the half to that of its first chunk in the parts.
     const auto chunk_of = [&](int chunk) {

@@ -86,6 +86,14 @@ constexpr int chunks(const S& s, int size) {
   return s.blocks(size) * s.segments;
 }
 
+/// A schedule with the given number of segments and, if it has one, the given window.
+template <Schedule S>
+constexpr S segmented(S s, int segments, int window) {
+  s.segments = segments;
+  if constexpr (requires { s.window; }) s.window = window;
+  return s;
+}
+
 /// Chunks are cut at multiples of this many elements, each of `element` bytes: whole cache lines.
 constexpr std::int64_t grain_of(std::int64_t element) { return 64 / element; }
 

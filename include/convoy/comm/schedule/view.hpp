@@ -21,14 +21,6 @@ using Sink = Call<void(const Emitted&)>;
 template <class S>
 concept Schedulable = Schedule<S> || SharedSchedule<S>;
 
-/// A schedule with the given number of segments and, if it has one, the given window.
-template <Schedule S>
-constexpr S segmented(S s, int segments, int window) {
-  s.segments = segments;
-  if constexpr (requires { s.window; }) s.window = window;
-  return s;
-}
-
 /// A non-owning view of a schedule; the schedule must outlive the view.
 class View {
  public:
