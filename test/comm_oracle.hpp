@@ -49,8 +49,8 @@ std::vector<T> ring(int size, std::int64_t count, std::uint64_t seed, Op op) {
   for (int r = 0; r < size; ++r) inputs.push_back(input<T>(r, count, seed));
   std::vector<T> result(static_cast<std::size_t>(count));
   for (int block = 0; block < size; ++block) {
-    const auto range = convoy::schedule::part(
-        count, block, size, convoy::schedule::grain_of(static_cast<std::int64_t>(sizeof(T))));
+    const auto range =
+        convoy::share(count, block, size, convoy::schedule::grain_of(static_cast<std::int64_t>(sizeof(T))));
     for (auto i = static_cast<std::size_t>(range.begin); i < static_cast<std::size_t>(range.end); ++i) {
       T value = inputs[static_cast<std::size_t>((block + 1) % size)][i];
       for (int k = 2; k <= size; ++k)

@@ -77,7 +77,7 @@ inline std::vector<float> trained(int size, std::int64_t count, int steps) {
     for (int r = 0; r < size; ++r) inputs.push_back(input<float>(r, count, static_cast<std::uint64_t>(step)));
     for (const convoy::Range& bucket : buckets(count))
       for (int block = 0; block < size; ++block) {
-        const auto range = convoy::schedule::part(bucket.size(), block, size, 16);
+        const auto range = convoy::share(bucket.size(), block, size, 16);
         for (auto e = bucket.begin + range.begin; e < bucket.begin + range.end; ++e) {
           const auto i = static_cast<std::size_t>(e);
           float value = inputs[static_cast<std::size_t>((block + 1) % size)][i];

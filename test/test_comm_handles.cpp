@@ -122,7 +122,7 @@ TEST_CASE_TEMPLATE("the other collectives have handles, too", A, comm::Ring<Thre
       for (auto i = own.begin; i < own.end; ++i)
         good = good && scattered[static_cast<std::size_t>(i)] == static_cast<double>(i) * sum;
       for (int r = 0; r < ranks; ++r) {
-        const Range its = schedule::part(static_cast<std::int64_t>(n), r, ranks, schedule::grain_of(8));
+        const Range its = share(static_cast<std::int64_t>(n), r, ranks, schedule::grain_of(8));
         for (auto i = its.begin; i < its.end; ++i) good = good && gathered[static_cast<std::size_t>(i)] == r;
       }
       right += good;

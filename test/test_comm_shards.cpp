@@ -77,7 +77,7 @@ TEST_CASE("shards cover each range once, cut nothing that stays whole, and are a
         for (const Range& w : tensors.whole)
           if (within(w, range.begin + at[r])) FAIL_CHECK("a cut within ", w.begin, " to ", w.end);
         if (tensors.whole.empty()) {
-          const Range equal = schedule::part(range.size(), static_cast<std::int64_t>(r), ranks, 16);
+          const Range equal = share(range.size(), static_cast<std::int64_t>(r), ranks, 16);
           if (!equal.empty()) CHECK(Range{at[r], at[r + 1]} == equal);
         }
       }

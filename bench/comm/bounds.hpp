@@ -12,6 +12,7 @@
 #include <convoy/comm/policy/nodes.hpp>
 #include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/comm/schedule/broadcast.hpp>
+#include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/halving_doubling.hpp>
 #include <convoy/comm/schedule/ring.hpp>
 #include <convoy/comm/schedule/tree.hpp>
@@ -63,7 +64,7 @@ std::int64_t busiest(const S& schedule, const Links& links, std::int64_t count, 
 inline std::int64_t busiest_in_order(const Links& links, std::int64_t count, std::int64_t element) {
   const std::int64_t grain = convoy::schedule::grain_of(element);
   return busiest(convoy::schedule::AllToAll{}, links, [&](int, const convoy::schedule::Step& step) {
-    return element * convoy::schedule::part(count, step.peer, links.ranks(), grain).size();
+    return element * convoy::share(count, step.peer, links.ranks(), grain).size();
   });
 }
 
@@ -72,7 +73,7 @@ inline std::int64_t busiest_served(const Links& links, int servers, std::int64_t
                                    std::int64_t element) {
   std::vector<std::int64_t> out(links.of.size()), in(links.of.size());
   for (int server = 0; server < servers; ++server) {
-    const std::int64_t bytes = element * convoy::schedule::part(count, server, servers, 16).size();
+    const std::int64_t bytes = element * convoy::share(count, server, servers, 16).size();
     const auto there = static_cast<std::size_t>(links.of[static_cast<std::size_t>(server)]);
     for (const int link : links.of) {
       const auto here = static_cast<std::size_t>(link);

@@ -170,7 +170,7 @@ void add_collectives(std::vector<Case>& cases, const Place<T>& place, const std:
                        [=, &place] { return all_reduce<E>(place, policy, bytes); }});
   constexpr std::int64_t size = sizeof(E);
   const convoy::Range sums =
-      convoy::schedule::part(bytes / size, place.rank(), place.size(), convoy::schedule::grain_of(size));
+      convoy::share(bytes / size, place.rank(), place.size(), convoy::schedule::grain_of(size));
   add_halves<comm::Ring<T>, E>(cases, place, "ring" + tail, bytes, sums);
   if constexpr (T::in_place) {
     add_halves<comm::Direct<T>, E>(cases, place, "direct" + tail, bytes, sums);

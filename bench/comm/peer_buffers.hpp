@@ -62,8 +62,8 @@ class PeerBuffers {
   void fold(const convoy::Range& range, const convoy::comm::Reduction& reduction) {
     const int n = transport_.size(), me = transport_.rank();
     const std::size_t element = convoy::size_of(reduction.type);
-    const convoy::Range part = convoy::schedule::part(
-        range.size(), me, n, convoy::schedule::grain_of(static_cast<std::int64_t>(element)));
+    const convoy::Range part =
+        convoy::share(range.size(), me, n, convoy::schedule::grain_of(static_cast<std::int64_t>(element)));
     from_.clear();
     into_.clear();
     const std::size_t offset = static_cast<std::size_t>(range.begin + part.begin) * element;

@@ -125,7 +125,7 @@ TEST_CASE("handles over mpi give the ring's bits, and the other collectives thei
     exchange.all_gather_async(std::span<float>(blocks)).wait();
     bool right = true;
     for (int r = 0; r < ranks; ++r) {
-      const Range its = schedule::part(1000, r, ranks, schedule::grain_of(4));
+      const Range its = share(1000, r, ranks, schedule::grain_of(4));
       for (auto i = its.begin; i < its.end; ++i)
         right = right && blocks[static_cast<std::size_t>(i)] == static_cast<float>(r);
     }

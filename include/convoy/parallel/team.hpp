@@ -3,7 +3,6 @@
 // (or libomp) at link time, and no compiler flag.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -26,13 +25,6 @@ void parallel(int threads, Body&& body) {
   using Plain = std::remove_reference_t<Body>;
   GOMP_parallel([](void* data) { (*static_cast<Plain*>(data))(omp_get_thread_num(), omp_get_num_threads()); },
                 const_cast<void*>(static_cast<const void*>(&body)), static_cast<unsigned>(threads), 0);
-}
-
-/// The part of [0, count) that thread `thread` of `threads` takes, cut at multiples of `grain`.
-constexpr Range share(std::int64_t count, int thread, int threads, std::int64_t grain = 1) {
-  const std::int64_t grains = (count + grain - 1) / grain;
-  return {std::min(count, grains * thread / threads * grain),
-          std::min(count, grains * (thread + 1) / threads * grain)};
 }
 
 }  // namespace convoy

@@ -108,8 +108,7 @@ class AnyCollectives : public Defaults<AnyCollectives> {
 
   /// This rank's own elements of a buffer: block `rank` of `size` blocks, cut at cache lines.
   Range own(std::int64_t count, DType type) const {
-    return schedule::part(count, rank(), size(),
-                          schedule::grain_of(static_cast<std::int64_t>(size_of(type))));
+    return share(count, rank(), size(), schedule::grain_of(static_cast<std::int64_t>(size_of(type))));
   }
 
   /// Combines the ranks' values of each element. Rank r ends with the combined values of its own block, which

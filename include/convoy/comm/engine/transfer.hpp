@@ -230,7 +230,7 @@ CONVOY_FUNCTION Range Transfer::elements_of(const Program::Instruction& instruct
     return schedule::range_of(instruction.chunk, instruction.count, buffer, p.segments);
   const std::int64_t slot = buffer[p.rank].size();
   const int within = instruction.chunk - p.inbox();
-  const Range segment = schedule::part(slot, within % p.segments, p.segments, grain_);
+  const Range segment = share(slot, within % p.segments, p.segments, grain_);
   const std::int64_t begin = within / p.segments * slot;
   return {begin + segment.begin, begin + segment.end};
 }

@@ -8,7 +8,6 @@
 // message is sent for an empty chunk, and because the ranks agree on the cuts, no rank waits for one.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -97,12 +96,6 @@ constexpr S segmented(S s, int segments, int window) {
 /// Chunks are cut at multiples of this many elements, each of `element` bytes: whole cache lines.
 constexpr std::int64_t grain_of(std::int64_t element) { return 64 / element; }
 
-/// The part [i/parts, (i+1)/parts) of `count` elements, cut at multiples of `grain`. Parts may be empty.
-constexpr Range part(std::int64_t count, std::int64_t i, std::int64_t parts, std::int64_t grain) {
-  const std::int64_t grains = (count + grain - 1) / grain;
-  return {std::min(count, grains * i / parts * grain), std::min(count, grains * (i + 1) / parts * grain)};
-}
-
 /// How a buffer of `count` elements is cut into blocks.
 struct Blocks {
   std::int64_t count = 0;
@@ -112,7 +105,7 @@ struct Blocks {
       {};  ///< where each block begins, and where the last ends; empty: equal blocks
 
   constexpr Range operator[](int block) const {
-    if (cuts.empty()) return part(count, block, blocks, grain);
+    if (cuts.empty()) return share(count, block, blocks, grain);
     const auto b = static_cast<std::size_t>(block);
     return {cuts[b], cuts[b + 1]};
   }
@@ -121,7 +114,7 @@ struct Blocks {
 /// The elements of one chunk of a buffer.
 constexpr Range range_of(int chunk, const Blocks& buffer, int segments) {
   const Range block = buffer[chunk / segments];
-  const Range within = part(block.size(), chunk % segments, segments, buffer.grain);
+  const Range within = share(block.size(), chunk % segments, segments, buffer.grain);
   return {block.begin + within.begin, block.begin + within.end};
 }
 

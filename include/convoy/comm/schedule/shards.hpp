@@ -64,7 +64,7 @@ class Shards {
     std::vector<std::int64_t> at(loads_.size() + 1, range.size());
     if (whole_.empty()) {
       for (std::size_t r = 0; r < loads_.size(); ++r)
-        at[r] = part(range.size(), static_cast<std::int64_t>(r), std::ssize(loads_), shard_grain).begin;
+        at[r] = share(range.size(), static_cast<std::int64_t>(r), std::ssize(loads_), shard_grain).begin;
       return at;
     }
     // Binary search for the smallest limit of a rank's load at which the ranks take all of the range.
