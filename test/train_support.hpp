@@ -79,6 +79,14 @@ class Blobs {
                                         data::Field{"label", DType::i32, {}}};
 };
 
+/// The first sample that a rank trains on in a step of the first epoch.
+inline std::size_t first_sample(std::size_t samples, std::int64_t batch, int world, std::int64_t step,
+                                int rank) {
+  const data::BatchPlan plan(samples, batch, {.rank = rank, .world = world});
+  const auto place = static_cast<std::uint64_t>(plan.rows(step).begin);
+  return static_cast<std::size_t>(data::order_of(plan, 0, 0)(place));
+}
+
 template <class Model, class Rule = optim::Sgd>
 using ThreadTrainer = Trainer<Model, Rule, comm::Ring<transport::Threads>, exec::Reference<f32>>;
 
