@@ -12,10 +12,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t siz
   const fuzz::File file(bytes + 3, size - 3);
   fuzz::attempt([&] {
     const int vocabulary = bytes[0] * 256 + bytes[1];
-    const auto width = bytes[2] % 2 == 0 ? data::TokenWidth::bits16 : data::TokenWidth::bits32;
+    constexpr data::TokenWidth widths[] = {data::TokenWidth::bits16, data::TokenWidth::bits32,
+                                           data::TokenWidth::bits8};
+    const data::TokenWidth width = widths[bytes[2] % 3];
     const data::TokenFile tokens(file.path(), vocabulary, width);
     const data::TokenBlocks set(
-        tokens, {.length = bytes[2] / 8, .places = static_cast<data::BlockPlaces>(bytes[2] / 2 % 3)});
+        tokens, {.length = bytes[2] / 9, .places = static_cast<data::BlockPlaces>(bytes[2] / 3 % 3)});
     const data::Samples out(set.fields(), 1);
     for (std::size_t i = 0; i < set.size(); ++i) {
       data::read(set, i, out);
