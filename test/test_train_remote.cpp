@@ -305,7 +305,7 @@ TEST_CASE("a callback ends a fit later by the delay of results, at the same step
 }
 
 TEST_CASE("early stop and a loss that is not a number reach every rank") {
-  const Blobs training(200), test(50, 8), poisoned(80, 7, 33);
+  const Blobs training(200), test(50, 8), poisoned(80, 7, first_sample(80, 10, 2, 1, 1));
   std::atomic<int> told = 0;
   std::array<std::string, 2> sentences;
   transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
@@ -323,8 +323,7 @@ TEST_CASE("early stop and a loss that is not a number reach every rank") {
   });
   CHECK(told == 2);
   CHECK(sentences[0] == sentences[1]);
-  CHECK(sentences[0].find("is not finite") != std::string::npos);
-  CHECK(sentences[0].starts_with("rank "));
+  CHECK(sentences[0].starts_with("rank 1: the loss of step 1 is not finite"));
 }
 
 TEST_CASE("a staged exchange refuses invalid calls, and waits no longer than its deadline") {
