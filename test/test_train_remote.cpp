@@ -1,4 +1,5 @@
 // SANITIZE: address thread
+// ALONE
 // TIMEOUT: 300
 // Training in memory that the host cannot touch, with work that runs late, over every policy of the host: the
 // bits are those of exec::Reference.
@@ -18,13 +19,29 @@
 #include "remote_exec.hpp"
 #include "sanitized.hpp"
 #include "train_support.hpp"
+#include <convoy/comm/policy/hierarchical.hpp>
 #include <convoy/comm/policy/staged.hpp>
 #include <convoy/comm/registry.hpp>
+#include <convoy/comm/transport/group.hpp>
 #include <convoy/core/clock.hpp>
 
 using namespace train_test;
 using remote_test::Remote;
 using remote_test::RemoteExec;
+using Local = transport::Group<transport::Threads>;
+
+/// Two ranks on each node.
+template <>
+struct comm::NodeOf<Local, transport::Threads> {
+  static Nodes nodes(const transport::Threads& world) {
+    std::vector<int> node_of;
+    for (int r = 0; r < world.size(); ++r) node_of.push_back(r / 2);
+    return Nodes(node_of);
+  }
+  static Local local(const transport::Threads& world, const Nodes& nodes) {
+    return Local(world, nodes.members(nodes.node_of(world.rank())));
+  }
+};
 
 namespace {
 
@@ -183,6 +200,7 @@ TEST_CASE("all-reduces of the host under a remote exec") {
   compare("direct", {2, 3}, of<comm::Direct<transport::Threads>>());
   compare("auto", {2}, of<comm::Auto<transport::Threads>>());
   compare("hierarchical", {3}, of<comm::Hierarchical<Ring, Tree, schedule::Every<2>>>());
+  compare("hierarchical over two transports", {3}, of<comm::Hierarchical<comm::Ring<Local>, Tree>>());
   compare("reproducible", {3}, of<comm::Reproducible<Ring>>());
   compare("background", {2, 3}, named("ring", {.background = true}));
 }
@@ -209,6 +227,7 @@ TEST_CASE("parameter servers whose optimizer is in the remote space") {
   compare("two servers beside", {3}, named("ps", {.servers = 2, .servers_beside = true}));
   // One worker alone is never stale.
   compare("asynchronous", 1, named("ps-async"), {});
+  compare("stale", 1, named("ps-stale", {.staleness = 1}), {});
 }
 
 TEST_CASE("unequal shares under a remote exec") {
@@ -221,18 +240,21 @@ TEST_CASE("unequal shares under a remote exec") {
 
 TEST_CASE("asynchronous servers leave all workers with the same parameters, which have learned") {
   const Blobs training(200);
-  std::vector<std::vector<float>> all(3);
-  transport::Threads::World(3).run([&](const transport::Threads& endpoint) {
-    Far<Plain> trainer{{.batch = 10, .optimizer = {.lr = 0.005f}},
-                       comm::make("ps-async", endpoint, {}, {.servers = 2})};
-    const double before = trainer.evaluate(training).loss;
-    trainer.fit(training, {.epochs = 4, .log = nullptr});
-    CHECK(trainer.evaluate(training).loss < before / 2);
-    CHECK(trainer.exec().untold() == 0);
-    all[static_cast<std::size_t>(endpoint.rank())] = all_parameters(trainer);
-  });
-  CHECK(all[0] == all[1]);
-  CHECK(all[0] == all[2]);
+  for (const std::string policy : {"ps-async", "ps-stale"}) {
+    CAPTURE(policy);
+    std::vector<std::vector<float>> all(3);
+    transport::Threads::World(3).run([&](const transport::Threads& endpoint) {
+      Far<Plain> trainer{{.batch = 10, .optimizer = {.lr = 0.005f}},
+                         comm::make(policy, endpoint, {}, {.servers = 2})};
+      const double before = trainer.evaluate(training).loss;
+      trainer.fit(training, {.epochs = 4, .log = nullptr});
+      CHECK(trainer.evaluate(training).loss < before / 2);
+      CHECK(trainer.exec().untold() == 0);
+      all[static_cast<std::size_t>(endpoint.rank())] = all_parameters(trainer);
+    });
+    CHECK(all[0] == all[1]);
+    CHECK(all[0] == all[2]);
+  }
 }
 
 TEST_CASE("a skipped step changes nothing in a user's own loop") {
