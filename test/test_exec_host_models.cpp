@@ -13,7 +13,6 @@
 #include "exec_compare.hpp"
 #include "exec_fixtures.hpp"
 #include "exec_models.hpp"
-#include "exec_operations.hpp"
 #include "exec_random_models.hpp"
 #include <convoy/exec/host/host.hpp>
 
@@ -80,16 +79,6 @@ TEST_CASE("host: a pattern that a kernel does not compute is computed node by no
   CHECK(HostF32(patterns, 1).profile().size() == patterns.plan().stages.size());
 }
 
-TEST_CASE("host: each operation agrees with the reference") {
-  std::uint64_t seed = 300;
-  for (const auto& operation : exec_operations::cases()) {
-    const DynamicPlan plan(operation.define);
-    INFO(operation.name);
-    for (const int threads : {1, 3})
-      CHECK(exec_compare::difference<HostF32>(plan, {.seed = ++seed, .batch = 3, .threads = threads}) == "");
-  }
-}
-
 TEST_CASE("host: the gradients of large linear layers agree with the reference") {
   // 4 rows of 128 positions. The first weight is used twice, so that its second gradient is added.
   const DynamicPlan plan([](auto& g) {
@@ -102,16 +91,6 @@ TEST_CASE("host: the gradients of large linear layers agree with the reference")
   });
   for (const int threads : {1, 2, 3})
     CHECK(exec_compare::difference<HostF32>(plan, {.seed = 5, .batch = 4, .threads = threads}) == "");
-}
-
-TEST_CASE("host: random models of rows and sequences agree with the reference") {
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
-    const DynamicPlan plan([&](auto& g) { exec_operations::define_random(g, Philox{seed, 78}); });
-    INFO("seed ", seed, "\n", exec_compare::Model::describe(plan));
-    CHECK(exec_compare::difference<HostF32>(plan, {.seed = seed,
-                                                   .batch = 1 + static_cast<int>(seed % 5),
-                                                   .threads = 1 + static_cast<int>(seed % 2)}) == "");
-  }
 }
 
 TEST_CASE("host: larger maps agree with the reference") {
