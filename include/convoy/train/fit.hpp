@@ -57,6 +57,8 @@ struct FitOptions {
     field("on_epoch", self.on_epoch, fields::local);
     field("log", self.log, fields::local);
     field("log_every", self.log_every, fields::local);
+    field("per_row", self.per_row, fields::local);
+    field("unit", self.unit, fields::local);
     field("readers", self.readers, fields::local);
     field("resident", self.resident, fields::local);
     field("keeper", self.keeper);  // whether there is one
