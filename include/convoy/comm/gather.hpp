@@ -26,7 +26,7 @@ void merge_disjoint(std::span<T> values, AddUp add_up) {
   if (bits.empty()) return add_up(bits);
   std::memcpy(bits.data(), values.data(), values.size_bytes());
   add_up(bits);
-  std::memcpy(values.data(), bits.data(), values.size_bytes());
+  std::memcpy(static_cast<void*>(values.data()), bits.data(), values.size_bytes());
 }
 
 /// Every rank's `mine`, all of one length, in the order of ranks: rank r's is at r * mine.size().

@@ -57,6 +57,19 @@ struct TapTuning {
 };
 inline constexpr TapTuning tap_tuning{};
 
+/// Linear layers.
+struct LinearTuning {
+  /// Rows. From here on, oneDNN's matrix product computes the forward pass in f32: the implementation that
+  /// oneDNN has for an inner product of plain weights divides work badly among threads.
+  std::int64_t many_vectors = 16;
+  /// Features on the narrower side of a weight, and multiplications. From here on, padded copies cost less
+  /// than they save in the gradient of the weight: with them, it took from 0.4 to 0.95 of its time with two
+  /// threads on a Zen 3.
+  std::int64_t narrowest_copied = 128;
+  std::int64_t least_copied = std::int64_t{1} << 25;
+};
+inline constexpr LinearTuning linear_tuning{};
+
 /// A linear layer and its cross-entropy.
 struct LinearCrossEntropyTuning {
   /// Columns. In bf16 there are logits for whole vectors of classes, the last of them of no class: oneDNN

@@ -12,6 +12,7 @@
 #include <convoy/exec/host/kernel/elementwise.hpp>
 #include <convoy/exec/host/onednn_product.hpp>
 #include <convoy/exec/host/program.hpp>
+#include <convoy/exec/host/tuning.hpp>
 
 namespace convoy::exec::host {
 
@@ -45,7 +46,7 @@ struct PadLoop {
 
 /// Copies a dense matrix. Threads share the columns, so that the order of each sum is fixed.
 inline void pad(const PaddedMatrix& matrix, const float* from, float* to, float* sums, int threads) {
-  parallel(matrix.rows * matrix.columns < parallel_threshold ? 1 : threads, [&](int thread, int team) {
+  parallel(matrix.rows * matrix.columns < loop_tuning.worth_a_team ? 1 : threads, [&](int thread, int team) {
     const Range range = share(matrix.columns, thread, team, PaddedMatrix::line);
     simd::run<PadLoop>(range.begin, range.end, matrix, from, to, sums);
   });
@@ -53,12 +54,11 @@ inline void pad(const PaddedMatrix& matrix, const float* from, float* to, float*
 
 class WeightGradient {
  public:
-  /// Whether the copies cost less than they save: on a Zen 3 with AVX2 the product then took from 0.4 to 0.95
-  /// of its time, with two threads. Smaller products wait for the copies; with AVX-512 nothing was measured.
+  /// Whether the copies cost less than they save. With AVX-512 this was not measured.
   static bool pays(const Backend& backend, std::int64_t vectors, std::int64_t in, std::int64_t out) {
-    constexpr std::int64_t narrowest = 128, least = std::int64_t{1} << 25;
     return backend.factor == dnnl_f32 && has_isa(dnnl_cpu_isa_avx2) && !has_isa(dnnl_cpu_isa_avx512_core) &&
-           std::min(in, out) >= narrowest && vectors * in * out >= least;
+           std::min(in, out) >= linear_tuning.narrowest_copied &&
+           vectors * in * out >= linear_tuning.least_copied;
   }
 
   [[gnu::cold]] WeightGradient(Program& p, std::int64_t vectors, std::int64_t in, std::int64_t out, int time)

@@ -13,6 +13,7 @@
 #if CONVOY_DEFINITIONS
 #include <convoy/exec/host/kernel/weight_blocks.hpp>
 #include <convoy/exec/host/onednn_product.hpp>
+#include <convoy/exec/host/tuning.hpp>
 #include <convoy/exec/host/weight_gradient.hpp>
 #endif
 
@@ -86,7 +87,7 @@ class LinearStage final : public Stage {
     if (bias_ >= 0) bias_slot_ = {{{out}, dnnl_x}, Location::fixed(p.parameters().value(bias_))};
     multiply_.shape.bias = bias_slot_.desc.get();
     describe(p, Direction::forward);
-    if (p.backend().factor == dnnl_f32 && vectors_ >= many_vectors)
+    if (p.backend().factor == dnnl_f32 && vectors_ >= linear_tuning.many_vectors)
       forward_ = std::make_unique<MatrixProduct>(p, false, true, vectors_, out, in, in, false, bias_ >= 0);
     source_ = p.convert(given, multiply_.layout(Direction::forward, OneDnnProduct::src), index,
                         value_.wants_gradient ? p.backward_time(index) : index);
@@ -154,10 +155,6 @@ class LinearStage final : public Stage {
   }
 
  private:
-  /// From this number of vectors on, oneDNN's matrix product computes the forward pass in f32: the
-  /// implementation that oneDNN has for an inner product of plain weights divides work badly among threads.
-  static constexpr std::int64_t many_vectors = 16;
-
   [[gnu::cold]] void plan_parameter_gradients(Program& p, const Bound& dy) {
     const bool trains_bias = bias_ >= 0 && p.parameters().trained(bias_);
     if (!p.parameters().trained(weight_) && !trains_bias) return;
