@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <convoy/comm/engine/kernel.hpp>
+#include <convoy/comm/engine/tuning.hpp>
 #include <convoy/comm/schedule/schedule.hpp>
 #include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/clock.hpp>
