@@ -66,7 +66,7 @@ int main() {
   const std::vector<double> losses{nan};
   sums.add({.losses = losses, .metrics = {}}, {});
   train::UnreportedStep step;
-  step.rows = step.global_rows = 1;
+  step.global_rows = 1;
   sums.of(step, 0);
   check(throws<ExecError>([&] { sums.report(step, false, 1); }), "a loss of NaN ends the training");
   return failures == 0 ? 0 : 1;
