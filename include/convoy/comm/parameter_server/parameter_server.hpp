@@ -15,6 +15,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/collectives.hpp>
 #include <convoy/comm/error.hpp>
+#include <convoy/comm/on_spans.hpp>
 #include <convoy/comm/parameter_server/service.hpp>
 #include <convoy/comm/transport/any.hpp>
 #include <convoy/comm/transport/threads.hpp>

@@ -13,6 +13,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/pipeline.hpp>
+#include <convoy/comm/on_spans.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/comm/schedule/shards.hpp>

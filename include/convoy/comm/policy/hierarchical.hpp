@@ -14,6 +14,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/pipeline.hpp>
+#include <convoy/comm/on_spans.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/policy/nodes.hpp>
 

@@ -12,6 +12,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/gather.hpp>
+#include <convoy/comm/on_spans.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/policy/wrapper.hpp>
 #include <convoy/comm/shares.hpp>
