@@ -350,6 +350,7 @@ TEST_CASE("early stop and a loss that is not a number reach every rank") {
 
 TEST_CASE("a staged exchange refuses invalid calls, and waits no longer than its deadline") {
   transport::Threads::World(1).run([&](const transport::Threads& endpoint) {
+    std::atomic<bool> open = false, refused = false;  // outlive the space, whose thread waits for one
     Remote space;
     memory::Array<float, Remote> gradients(space, 64), parameters(space, 64);
     const std::array<Range, 2> buckets = {Range{0, 32}, Range{32, 64}};
@@ -365,7 +366,6 @@ TEST_CASE("a staged exchange refuses invalid calls, and waits no longer than its
     staged.finish([&](Range, float) { ++updates; });
     CHECK(updates == 2);
 
-    std::atomic<bool> open = false, refused = false;
     space.later([&](memory::Host&) { open.wait(false); });
     staged.begin(0, space.mark());
     std::thread later([&] {
