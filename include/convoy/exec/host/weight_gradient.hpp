@@ -2,8 +2,8 @@
 //
 // The gradient is a product over the vectors of a batch, so that it reads both factors by columns. Rows whose
 // bytes are a multiple of 4096 all start in the same set of the first-level cache, and evict one another.
-// oneDNN's product for AVX2 copies its factors only where both sides of the weight are long, and then to no
-// other place. Rows one cache line further apart start in different sets.
+// Rows one cache line further apart start in different sets. oneDNN's product for AVX2 makes no such copies
+// where a side of the weight is short.
 #pragma once
 
 #include <algorithm>
@@ -52,6 +52,7 @@ inline void pad(const PaddedMatrix& matrix, const float* from, float* to, float*
   });
 }
 
+/// A product of oneDNN and the copies that it reads.
 class WeightGradient {
  public:
   /// Whether the copies cost less than they save. With AVX-512 this was not measured.
