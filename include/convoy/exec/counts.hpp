@@ -33,6 +33,13 @@ constexpr bool classifies(const Plan& plan) {
   return false;
 }
 
+/// Sets the counts of a batch of `rows` rows for each loss whose count does not depend on the labels' values.
+inline void set_known_counts(const Plan& plan, std::int64_t rows, std::span<double> counts) {
+  for (std::size_t l = 0; l < plan.losses.size(); ++l)
+    if (const std::int64_t known = known_count(plan, l, rows); known >= 0)
+      counts[l] = static_cast<double>(known);
+}
+
 /// Adds the count of loss `l` in a batch to counts[l] for each loss whose count depends on the labels'
 /// values.
 inline void add_counts_by_value(const Plan& plan, const BatchView& batch, std::span<double> counts) {

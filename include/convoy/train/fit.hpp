@@ -102,6 +102,11 @@ struct FitRun {
   void complete(StepReport& report, double seconds);
 };
 
+/// The number of steps in an epoch.
+inline std::int64_t steps_of(const data::BatchPlan& batches, int accumulate) {
+  return (batches.steps() + accumulate - 1) / accumulate;
+}
+
 /// The step of an epoch at which a fit resumes that has come to `row`. If the step size has changed (a world
 /// of another size), the step that contains the row.
 std::int64_t step_of_row(const data::BatchPlan& batches, int accumulate, std::int64_t row);

@@ -18,13 +18,14 @@
 #include <convoy/train/config.hpp>
 #include <convoy/train/evaluator.hpp>
 #include <convoy/train/fit.hpp>
-#include <convoy/train/loop.hpp>
+#include <convoy/train/fit_loop.hpp>
 #include <convoy/train/opening.hpp>
 #include <convoy/train/parameters.hpp>
 #include <convoy/train/replica.hpp>
 #include <convoy/train/report.hpp>
 #include <convoy/train/state.hpp>
 #include <convoy/train/timeline.hpp>
+#include <convoy/train/user_loop.hpp>
 
 namespace convoy::train {
 
@@ -72,7 +73,7 @@ class PlanTrainer {
   /// callback of `fit`. Checkpoints keep the factor. Throws ConfigError unless the factor is finite, at least
   /// 0 and the same on all ranks, and if servers make the updates.
   double lr_factor() const { return replica_.lr_factor(); }
-  void set_lr_factor(double factor) { loop_.set_lr_factor(factor); }
+  void set_lr_factor(double factor) { fit_loop_.set_lr_factor(factor); }
   /// The bytes of optimizer state on this rank.
   std::size_t optimizer_state_bytes() const { return replica_.optimizer_state_bytes(); }
   /// The name of the rule that updates parameters, such as "adam", also if chosen through optim::Any.
@@ -83,7 +84,7 @@ class PlanTrainer {
   /// (data::Shard::part), dropout is the same as on one rank with all rows; in any case, no two ranks use the
   /// same random numbers. Waits for the report if results are late.
   StepReport step(const exec::BatchView& batch, std::int64_t global_rows = 0) {
-    return loop_.step(batch, global_rows);
+    return user_loop_.step(batch, global_rows);
   }
 
   /// For a user's own loop: `forward` and `backward` on a batch, once or several times in turns with
@@ -93,12 +94,12 @@ class PlanTrainer {
   /// if servers make the updates. `forward` and `step()` throw it if an earlier forward had no backward, and
   /// `step()` if there was no forward.
   void forward(const exec::BatchView& batch, std::int64_t global_rows = 0) {
-    loop_.forward(batch, global_rows);
+    user_loop_.forward(batch, global_rows);
   }
   /// Computes the gradients of the mean over the rows of all ranks. Throws ExecError unless a forward came
   /// before it.
   void backward() { replica_.backward(); }
-  StepReport step() { return loop_.step(); }
+  StepReport step() { return user_loop_.step(); }
 
   /// The parameters by their PyTorch names, in canonical form.
   ParameterList<Exec> parameters() { return {exec(), plan}; }
@@ -130,7 +131,7 @@ class PlanTrainer {
   /// reason.
   template <class D>
   FitReport fit(const D& set, const FitOptions& options = {}) {
-    return loop_.fit(reference(set), options);
+    return fit_loop_.fit(reference(set), options);
   }
 
   /// Loss, accuracy and metrics over a data set, of which each rank reads its share. First averages running
@@ -184,7 +185,8 @@ class PlanTrainer {
 
   Replica<Rule, Comm, Exec> replica_;
   Evaluator<Replica<Rule, Comm, Exec>> evaluator_{replica_};
-  Loop<Replica<Rule, Comm, Exec>> loop_{replica_, evaluator_};
+  UserLoop<Replica<Rule, Comm, Exec>> user_loop_{replica_};
+  FitLoop<Replica<Rule, Comm, Exec>> fit_loop_{replica_, evaluator_, user_loop_};
 };
 
 /// The base of a trainer whose policies do not compose. `composes` has already reported why, so this accepts

@@ -8,10 +8,11 @@
 #include <convoy/optim/any.hpp>
 #include <convoy/optim/arena.hpp>
 #include <convoy/train/evaluator.hpp>
-#include <convoy/train/loop.hpp>
+#include <convoy/train/fit_loop.hpp>
 #include <convoy/train/plan_trainer.hpp>
 #include <convoy/train/replica.hpp>
 #include <convoy/train/state.hpp>
+#include <convoy/train/user_loop.hpp>
 
 #ifdef CONVOY_HAS_MPI
 #include <convoy/comm/policy/native.hpp>
@@ -21,7 +22,8 @@ namespace convoy::train {
 
 CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Evaluator<Replica<optim::Any, comm::Any, exec::Host<f32>>>);
-CONVOY_INSTANTIATE(class Loop<Replica<optim::Any, comm::Any, exec::Host<f32>>>);
+CONVOY_INSTANTIATE(class FitLoop<Replica<optim::Any, comm::Any, exec::Host<f32>>>);
+CONVOY_INSTANTIATE(class UserLoop<Replica<optim::Any, comm::Any, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Any, comm::Any, exec::Host<f32>>);
 CONVOY_INSTANTIATE(void visit_weights(Replica<optim::Any, comm::Any, exec::Host<f32>>&, const AnyVisitor&,
                                       Visit));
@@ -29,7 +31,8 @@ CONVOY_INSTANTIATE(void visit_state(Replica<optim::Any, comm::Any, exec::Host<f3
                                     Visit));
 CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<bf16>>);
 CONVOY_INSTANTIATE(class Evaluator<Replica<optim::Any, comm::Any, exec::Host<bf16>>>);
-CONVOY_INSTANTIATE(class Loop<Replica<optim::Any, comm::Any, exec::Host<bf16>>>);
+CONVOY_INSTANTIATE(class FitLoop<Replica<optim::Any, comm::Any, exec::Host<bf16>>>);
+CONVOY_INSTANTIATE(class UserLoop<Replica<optim::Any, comm::Any, exec::Host<bf16>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Any, comm::Any, exec::Host<bf16>>);
 CONVOY_INSTANTIATE(void visit_weights(Replica<optim::Any, comm::Any, exec::Host<bf16>>&, const AnyVisitor&,
                                       Visit));
@@ -38,11 +41,13 @@ CONVOY_INSTANTIATE(void visit_state(Replica<optim::Any, comm::Any, exec::Host<bf
 #ifdef CONVOY_HAS_MPI
 CONVOY_INSTANTIATE(class Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Evaluator<Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
-CONVOY_INSTANTIATE(class Loop<Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
+CONVOY_INSTANTIATE(class FitLoop<Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
+CONVOY_INSTANTIATE(class UserLoop<Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Replica<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Evaluator<Replica<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
-CONVOY_INSTANTIATE(class Loop<Replica<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
+CONVOY_INSTANTIATE(class FitLoop<Replica<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
+CONVOY_INSTANTIATE(class UserLoop<Replica<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>>);
 CONVOY_INSTANTIATE(class PlanTrainer<optim::Adam, comm::Ring<transport::Mpi>, exec::Host<f32>>);
 #endif
 

@@ -1,4 +1,4 @@
-// Loop: the training loop of a replica, over the epochs of a data set or step by step.
+// FitLoop: the training loop of a fit, over the epochs of a data set.
 #pragma once
 
 #include <algorithm>
@@ -36,208 +36,110 @@
 #include <convoy/train/keeper.hpp>
 #include <convoy/train/log.hpp>
 #include <convoy/train/report.hpp>
+#include <convoy/train/user_loop.hpp>
 
 namespace convoy::train {
 
-/// The training loop. All ranks call the same members together.
+/// The loop of `fit`. All ranks call the same members together.
 template <class Replica>
-class Loop {
+class FitLoop {
  public:
-  Loop(Replica& replica, Evaluator<Replica>& evaluator)
-      : replica_(replica), plan_(replica.plan()), evaluator_(evaluator) {}
-  Loop(const Loop&) = delete;
-  Loop& operator=(const Loop&) = delete;
-
-  /// One optimizer step on a batch of this rank's rows.
-  StepReport step(const exec::BatchView& batch, std::int64_t global_rows);
-  /// The parts of a step: forward on a batch, which may be one of several, and the completion of the step.
-  void forward(const exec::BatchView& batch, std::int64_t global_rows);
-  StepReport step();
+  /// `user_loop` is the other loop over the same replica, whose unfinished step a fit discards.
+  FitLoop(Replica& replica, Evaluator<Replica>& evaluator, UserLoop<Replica>& user_loop)
+      : replica_(replica), plan_(replica.plan()), evaluator_(evaluator), user_loop_(user_loop) {}
+  FitLoop(const FitLoop&) = delete;
+  FitLoop& operator=(const FitLoop&) = delete;
 
   FitReport fit(const data::DatasetRef& set, const FitOptions& options);
 
   void set_lr_factor(double factor);
 
  private:
-  data::Shard shard_to_train_on() const {
+  /// What a worker reads during a fit.
+  struct Feeds {
+    data::BatchPlan batches;
+    std::unique_ptr<Feed> training, validation;
+  };
+
+  bool serves_only() const { return replica_.comm().role() == comm::Role::server; }
+  data::BatchPlan batches_of(const data::DatasetRef& set) const {
     data::Shard shard = replica_.shard();
     shard.whole = replica_.config().unsharded;
-    return shard;
+    return {set.size(), replica_.config().batch, shard};
   }
-  EpochReport train_epoch(FitRun& run);
-  void take(FitRun& run, StepReport report, double seconds);
-  /// Takes `count` reports, among which the time not yet assigned to a report is divided.
-  void take_reports(FitRun& run, int count);
-  /// Takes the reports of all steps under way, which are delayed as results are.
-  void report_pending_steps(FitRun& run);
-  /// Keeps the state of the fit at position `at`.
-  void keep(const FitRun& run, FitPosition at);
+
+  // Before the first epoch.
+  /// Checks the data sets and options, and opens the feeds; none on a server. A refused fit leaves no rank
+  /// behind, least of all a server, so that another one can be made.
+  std::optional<Feeds> open_feeds(const data::DatasetRef& set, const FitOptions& options);
+  std::unique_ptr<Feed> training_feed(const data::DatasetRef& set, const FitOptions& options,
+                                      const data::BatchPlan& batches);
+  /// Throws ConfigError if batch norm is synchronized over ranks and a rank would have no rows in a step.
+  void expect_rows_everywhere(const data::BatchPlan& batches) const;
+  /// The position at which the fit begins, to which the keeper restores the trainer.
+  FitPosition resume(const data::DatasetRef& set, Keeper& keeper);
   /// Moves the learning-rate schedule to the steps of the present size that make up a resumed fit so far, if
   /// those before had another size (another world or batch).
   void go_on_with_schedule(const data::DatasetRef& set, const FitPosition& at);
-  /// Dismisses the servers. Rank 0 tells all ranks the position of the fit and whether it continues; returns
-  /// the latter.
-  bool dismiss_servers(bool goes_on, FitPosition& at);
-  /// The fit of a server.
-  void serve(const FitOptions& options);
-  void train_step(FitRun& run);
-  void end_epoch(FitRun& run, EpochReport report);
+  FitRun begin_run(const FitOptions& options, Feeds& feeds, const FitPosition& at) const;
 
-  /// Writes this rank's counts of the losses for step `step`, whose batches must be the next ones; only
-  /// counts that depend on label values.
+  // An epoch.
+  EpochReport train_epoch(FitRun& run);
+  void train_step(FitRun& run);
+  /// Validates, calls back, decides whether the fit stops, and goes on to the next epoch.
+  void end_epoch(FitRun& run, EpochReport report);
+  /// Makes the report of an epoch the mean over all workers, if until now each has only its own counts.
+  void average_over_workers(const FitRun& run, EpochReport& report);
+  Evaluation validate(FitRun& run);
+  /// Whether `mine` is true on any rank.
+  bool agree(bool mine);
+
+  // Reports of steps.
+  /// Takes `count` reports, among which the time not yet assigned to a report is divided.
+  void take_reports(FitRun& run, int count);
+  void take(FitRun& run, StepReport report, double seconds);
+  /// Takes the reports of all steps under way, which are delayed as results are.
+  void report_pending_steps(FitRun& run);
+
+  // The counts of the losses, which divide their sums.
+  /// Writes this rank's counts for step `step`, whose batches must be the next ones; only counts that depend
+  /// on label values.
   void count_ahead(FitRun& run, std::int64_t step, std::span<double> counts);
   /// The same, as the divisors of the step: summed over all ranks. A worker that does not run in lockstep
   /// waits for no other, and supposes that all have as many as it has.
   void set_counts(FitRun& run, std::int64_t step);
   /// The rows of the step that begins with batch `first` and has `micros` batches, counted in the same way.
   std::int64_t rows_of_step(const FitRun& run, std::int64_t first, std::int64_t micros) const;
-  /// The counts of the losses in a step with one batch per rank and `rows` rows on all ranks.
-  std::span<const double> counts_of(const exec::BatchView& batch, std::int64_t rows);
-  std::int64_t rows_of(const exec::BatchView& batch, std::int64_t global_rows) const {
-    if (batch.rows < 0 || (global_rows != 0 && global_rows < batch.rows))
-      fail<ConfigError>("trainer: a batch of ", batch.rows, " rows cannot be part of a step of ",
-                        global_rows);
-    return global_rows > 0 ? global_rows : std::int64_t{batch.rows} * replica_.workers();
-  }
-  /// The pass of a step in a user's loop. Each step counts as an epoch, in which the ranks' parts of its rows
-  /// are consecutive. A batch whose size is not that of the rank's part gets a position range of its own,
-  /// because where the other ranks' batches end is unknown.
-  exec::Pass pass_of(const exec::BatchView& batch, std::int64_t rows) const {
-    constexpr std::int64_t apart = std::int64_t{1} << 40;  // more than the rows of any step
-    const Range part = replica_.shard().part(rows, replica_.rank());
-    return {.seed = replica_.config().seed,
-            .epoch = replica_.steps_done(),
-            .position = replica_.rows_so_far() +
-                        (batch.rows == part.size() ? part.begin : (replica_.rank() + 1) * apart)};
-  }
-  /// Called before a step of a user's loop. Throws ConfigError if servers make the updates.
-  void start_step();
-  /// Throws ConfigError if batch norm is synchronized over ranks and this rank has no rows of a batch.
-  void expect_rows(const exec::BatchView& batch) const {
-    if (replica_.config().sync_batch_norm && replica_.workers() > 1 && batch.rows == 0)
-      fail<ConfigError>("trainer: rank ", replica_.rank(),
-                        " has no rows of a batch, but sync_batch_norm needs rows on every rank");
-  }
-  StepReport report_of_step(const Stopwatch& watch);
-  std::unique_ptr<Feed> make_feed(const data::DatasetRef& set, const FitOptions& options,
-                                  const data::BatchPlan& batches, bool by_value);
-  /// Throws ConfigError if batch norm is synchronized over ranks and a rank would have no rows in a step.
-  void expect_rows_everywhere(const data::BatchPlan& batches) const;
-  /// Whether `mine` is true on any rank.
-  bool agree(bool mine);
+
+  // Servers and the keeper.
+  /// The fit of a server.
+  void serve(const FitOptions& options);
+  /// Dismisses the servers. Rank 0 tells all ranks the position of the fit and whether it continues; returns
+  /// the latter.
+  bool dismiss_servers(bool goes_on, FitPosition& at);
+  /// Keeps the state of the fit at position `at`.
+  void keep(const FitRun& run, FitPosition at);
 
   Replica& replica_;
   const Plan& plan_;
   Evaluator<Replica>& evaluator_;  // for validation
-  std::vector<double> counts_;
-  bool begun_ = false;  // whether a step of a user's loop is in progress
+  UserLoop<Replica>& user_loop_;
 };
 
 template <class Replica>
-StepReport Loop<Replica>::step(const exec::BatchView& batch, std::int64_t global_rows) {
-  const Stopwatch watch;
-  const std::int64_t rows = rows_of(batch, global_rows);
-  expect_rows(batch);
-  start_step();
-  begun_ = false;
-  replica_.begin(counts_of(batch, rows));
-  replica_.compute(batch, pass_of(batch, rows), rows, true);
-  return report_of_step(watch);
-}
-
-template <class Replica>
-void Loop<Replica>::forward(const exec::BatchView& batch, std::int64_t global_rows) {
-  const std::int64_t rows = rows_of(batch, global_rows);
-  expect_rows(batch);
-  if (begun_ && replica_.awaits_backward())
-    fail<ConfigError>("trainer: forward needs a backward after the forward before it");
-  if (!begun_) {
-    start_step();
-    replica_.begin(std::vector<double>(plan_.losses.size(), 1.0));
-  }
-  begun_ = true;
-  replica_.forward(batch, pass_of(batch, rows), rows, counts_of(batch, rows));
-}
-
-template <class Replica>
-StepReport Loop<Replica>::step() {
-  if (!begun_ || !replica_.has_gradients())
-    fail<ConfigError>(
-        "trainer: step needs at least one forward before it, and a backward after each forward");
-  begun_ = false;
-  const Stopwatch watch;
-  replica_.exchange();
-  return report_of_step(watch);
-}
-
-template <class Replica>
-void Loop<Replica>::start_step() {
-  if (replica_.comm().has_servers())
-    fail<ConfigError>(
-        "trainer: the servers of the exchange ", replica_.comm().policy(),
-        " serve only during fit, not in a user's own loop; call fit, or choose another exchange");
-  replica_.abandon();
-}
-
-template <class Replica>
-StepReport Loop<Replica>::report_of_step(const Stopwatch& watch) {
-  replica_.finish(false);
-  std::optional<StepReport> report;
-  while (const auto later = replica_.take_late_report()) report = later;
-  replica_.space().synchronize();  // the caller may now reuse the batches
-  report->seconds = watch.seconds();
-  return *report;
-}
-
-template <class Replica>
-FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& options) {
+FitReport FitLoop<Replica>::fit(const data::DatasetRef& set, const FitOptions& options) {
   expect_same(replica_.comm(), comm::Fingerprint().add("fit", options));
-  const bool serves_only = replica_.comm().role() == comm::Role::server;
-  const bool by_value = exec::counts_by_value(plan_);
-  std::optional<data::BatchPlan> plan_of_batches;
-  std::unique_ptr<Feed> feed, validation;
-  // A refused fit leaves no rank behind, least of all a server, so that another one can be made.
-  all_or_none(replica_.comm(), "fit", [&] {
-    if (!serves_only) {  // first, because workers exchange these
-      expect_same_rows(replica_.comm(), set.size(), "training set");
-      expect_same_rows(replica_.comm(), options.validate ? options.validate.size() : 0, "validation set");
-    }
-    options.check(plan_);
-    if (serves_only) return;
-    plan_of_batches.emplace(set.size(), replica_.config().batch, shard_to_train_on());
-    expect_rows_everywhere(*plan_of_batches);
-    feed = make_feed(set, options, *plan_of_batches, by_value);
-    validation = evaluator_.feed_for(options);
-  });
-  begun_ = false;
-  replica_.abandon();
+  std::optional<Feeds> feeds = open_feeds(set, options);
+  user_loop_.discard_step();
   FitPosition at;
-  if (options.keeper != nullptr) {
-    at = options.keeper->resume();
-    all_or_none(replica_.comm(), "fit", [&] {
-      if (!serves_only) at.expect_samples(static_cast<std::int64_t>(set.size()));
-    });
-    go_on_with_schedule(set, at);
-  }
-  if (serves_only) {
+  if (options.keeper != nullptr) at = resume(set, *options.keeper);
+  if (serves_only()) {
     serve(options);
     return {};
   }
-  const data::BatchPlan& batches = *plan_of_batches;
   const memory::AllDone done(replica_.space());
   replica_.serve();
-  const int accumulate = replica_.config().accumulate;
-  FitRun run{.options = options,
-             .feed = *feed,
-             .validation = validation.get(),
-             .batches = batches,
-             .accumulate = accumulate,
-             .steps_per_epoch = (batches.steps() + accumulate - 1) / accumulate,
-             .earlier_epochs = replica_.epochs_begun() - at.epoch - (at.next_row > 0 ? 1 : 0),
-             .counts_by_value = by_value,
-             .patience = Patience(options.early_stop),
-             .counts = std::vector<double>(plan_.losses.size())};
-  run.go_on_from(at);
+  FitRun run = begin_run(options, *feeds, at);
   while (run.at.epoch < options.epochs && run.fit.stopped == StopReason::finished)
     end_epoch(run, train_epoch(run));
   if (options.keeper != nullptr) options.keeper->finish();
@@ -247,7 +149,53 @@ FitReport Loop<Replica>::fit(const data::DatasetRef& set, const FitOptions& opti
 }
 
 template <class Replica>
-void Loop<Replica>::set_lr_factor(double factor) {
+auto FitLoop<Replica>::open_feeds(const data::DatasetRef& set, const FitOptions& options)
+    -> std::optional<Feeds> {
+  std::optional<Feeds> feeds;
+  all_or_none(replica_.comm(), "fit", [&] {
+    if (!serves_only()) {  // first, because workers exchange these
+      expect_same_rows(replica_.comm(), set.size(), "training set");
+      expect_same_rows(replica_.comm(), options.validate ? options.validate.size() : 0, "validation set");
+    }
+    options.check(plan_);
+    if (serves_only()) return;
+    feeds.emplace(Feeds{batches_of(set), nullptr, nullptr});
+    expect_rows_everywhere(feeds->batches);
+    feeds->training = training_feed(set, options, feeds->batches);
+    feeds->validation = evaluator_.feed_for(options);
+  });
+  return feeds;
+}
+
+template <class Replica>
+FitPosition FitLoop<Replica>::resume(const data::DatasetRef& set, Keeper& keeper) {
+  const FitPosition at = keeper.resume();
+  all_or_none(replica_.comm(), "fit", [&] {
+    if (!serves_only()) at.expect_samples(static_cast<std::int64_t>(set.size()));
+  });
+  go_on_with_schedule(set, at);
+  return at;
+}
+
+template <class Replica>
+FitRun FitLoop<Replica>::begin_run(const FitOptions& options, Feeds& feeds, const FitPosition& at) const {
+  const int accumulate = replica_.config().accumulate;
+  FitRun run{.options = options,
+             .feed = *feeds.training,
+             .validation = feeds.validation.get(),
+             .batches = feeds.batches,
+             .accumulate = accumulate,
+             .steps_per_epoch = steps_of(feeds.batches, accumulate),
+             .earlier_epochs = replica_.epochs_begun() - at.epoch - (at.next_row > 0 ? 1 : 0),
+             .counts_by_value = exec::counts_by_value(plan_),
+             .patience = Patience(options.early_stop),
+             .counts = std::vector<double>(plan_.losses.size())};
+  run.go_on_from(at);
+  return run;
+}
+
+template <class Replica>
+void FitLoop<Replica>::set_lr_factor(double factor) {
   if (replica_.comm().has_servers())
     fail<ConfigError>(
         "trainer: a factor on the learning rate does not reach the servers, which make the updates by "
@@ -262,21 +210,20 @@ void Loop<Replica>::set_lr_factor(double factor) {
 }
 
 template <class Replica>
-void Loop<Replica>::go_on_with_schedule(const data::DatasetRef& set, const FitPosition& at) {
+void FitLoop<Replica>::go_on_with_schedule(const data::DatasetRef& set, const FitPosition& at) {
   if (at.steps == 0) return;
   std::int64_t steps = -1;  // servers need not have the data set
   if (replica_.comm().role() == comm::Role::worker) {
     const int accumulate = replica_.config().accumulate;
-    const data::BatchPlan batches(set.size(), replica_.config().batch, shard_to_train_on());
-    const std::int64_t per_epoch = (batches.steps() + accumulate - 1) / accumulate;
-    steps = at.epoch * per_epoch + step_of_row(batches, accumulate, at.next_row);
+    const data::BatchPlan batches = batches_of(set);
+    steps = at.epoch * steps_of(batches, accumulate) + step_of_row(batches, accumulate, at.next_row);
   }
   replica_.shift_schedule(common_number(replica_.comm(), steps) - at.steps);
 }
 
 template <class Replica>
-std::unique_ptr<Feed> Loop<Replica>::make_feed(const data::DatasetRef& set, const FitOptions& options,
-                                               const data::BatchPlan& batches, bool by_value) {
+std::unique_ptr<Feed> FitLoop<Replica>::training_feed(const data::DatasetRef& set, const FitOptions& options,
+                                                      const data::BatchPlan& batches) {
   using Space = typename Replica::Space;
   using Exec = std::remove_reference_t<decltype(replica_.exec())>;
   const auto& config = replica_.config();
@@ -299,11 +246,11 @@ std::unique_ptr<Feed> Loop<Replica>::make_feed(const data::DatasetRef& set, cons
                           .seed = config.seed,
                           .readers = options.readers,
                           .held = Replica::latency == 0 ? 1 : (Replica::latency + 2) * config.accumulate,
-                          .ahead = by_value ? config.accumulate : 0});
+                          .ahead = exec::counts_by_value(plan_) ? config.accumulate : 0});
 }
 
 template <class Replica>
-void Loop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const {
+void FitLoop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const {
   if (!replica_.config().sync_batch_norm) return;
   // Only the last two steps of an epoch may not be full. The one before them stands for all others.
   for (std::int64_t step = std::max<std::int64_t>(0, batches.steps() - 3); step < batches.steps(); ++step)
@@ -315,7 +262,7 @@ void Loop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) const
 }
 
 template <class Replica>
-EpochReport Loop<Replica>::train_epoch(FitRun& run) {
+EpochReport FitLoop<Replica>::train_epoch(FitRun& run) {
   const Stopwatch watch;
   run.feed.start(run.earlier_epochs + run.at.epoch,
                  std::min(run.next_step * run.accumulate, run.batches.steps()));
@@ -344,7 +291,7 @@ EpochReport Loop<Replica>::train_epoch(FitRun& run) {
 }
 
 template <class Replica>
-void Loop<Replica>::take(FitRun& run, StepReport report, double seconds) {
+void FitLoop<Replica>::take(FitRun& run, StepReport report, double seconds) {
   run.complete(report, seconds);
   if (is_finite(report.loss)) {  // another loss gets here only if such steps are skipped
     run.at.rows += report.rows;
@@ -361,7 +308,7 @@ void Loop<Replica>::take(FitRun& run, StepReport report, double seconds) {
 }
 
 template <class Replica>
-void Loop<Replica>::take_reports(FitRun& run, int count) {
+void FitLoop<Replica>::take_reports(FitRun& run, int count) {
   for (; count > 0; --count) {
     const auto report = replica_.take_late_report();
     run.unreported_seconds += run.watch.seconds();
@@ -373,14 +320,14 @@ void Loop<Replica>::take_reports(FitRun& run, int count) {
 }
 
 template <class Replica>
-void Loop<Replica>::report_pending_steps(FitRun& run) {
+void FitLoop<Replica>::report_pending_steps(FitRun& run) {
   run.watch.restart();
   take_reports(run, replica_.unreported());
   replica_.space().synchronize();  // the loader may now overwrite the batches of these steps
 }
 
 template <class Replica>
-void Loop<Replica>::keep(const FitRun& run, FitPosition at) {
+void FitLoop<Replica>::keep(const FitRun& run, FitPosition at) {
   at.samples = run.batches.samples();
   dismiss_servers(true, at);
   run.options.keeper->keep(at);
@@ -388,7 +335,7 @@ void Loop<Replica>::keep(const FitRun& run, FitPosition at) {
 }
 
 template <class Replica>
-bool Loop<Replica>::dismiss_servers(bool goes_on, FitPosition& at) {
+bool FitLoop<Replica>::dismiss_servers(bool goes_on, FitPosition& at) {
   replica_.dismiss();
   if (!replica_.comm().has_servers()) return goes_on;
   struct State {
@@ -405,20 +352,20 @@ bool Loop<Replica>::dismiss_servers(bool goes_on, FitPosition& at) {
 }
 
 template <class Replica>
-void Loop<Replica>::serve(const FitOptions& options) {
+void FitLoop<Replica>::serve(const FitOptions& options) {
   FitPosition at;
   for (replica_.serve(); dismiss_servers(false, at); replica_.serve()) options.keeper->keep(at);
   if (options.keeper != nullptr) options.keeper->finish();
 }
 
 template <class Replica>
-void Loop<Replica>::count_ahead(FitRun& run, std::int64_t step, std::span<double> counts) {
+void FitLoop<Replica>::count_ahead(FitRun& run, std::int64_t step, std::span<double> counts) {
   std::fill(counts.begin(), counts.end(), 0.0);
   for (int m = 0; m < run.micros_of(step); ++m) exec::add_counts_by_value(plan_, run.feed.ahead(m), counts);
 }
 
 template <class Replica>
-void Loop<Replica>::set_counts(FitRun& run, std::int64_t step) {
+void FitLoop<Replica>::set_counts(FitRun& run, std::int64_t step) {
   count_ahead(run, step, run.counts);
   if (replica_.comm().lockstep())
     replica_.comm().all_reduce(std::span<double>(run.counts), comm::sum);
@@ -427,7 +374,8 @@ void Loop<Replica>::set_counts(FitRun& run, std::int64_t step) {
 }
 
 template <class Replica>
-std::int64_t Loop<Replica>::rows_of_step(const FitRun& run, std::int64_t first, std::int64_t micros) const {
+std::int64_t FitLoop<Replica>::rows_of_step(const FitRun& run, std::int64_t first,
+                                            std::int64_t micros) const {
   const data::BatchPlan& batches = run.batches;
   if (replica_.comm().lockstep()) return batches.global(first + micros - 1).end - batches.global(first).begin;
   std::int64_t own = 0;
@@ -436,15 +384,13 @@ std::int64_t Loop<Replica>::rows_of_step(const FitRun& run, std::int64_t first, 
 }
 
 template <class Replica>
-void Loop<Replica>::train_step(FitRun& run) {
+void FitLoop<Replica>::train_step(FitRun& run) {
   run.watch.restart();
   const std::int64_t step = run.next_step, epoch = run.earlier_epochs + run.at.epoch;
   const std::int64_t micros = run.micros_of(step), first = step * run.accumulate;
   const data::BatchPlan& batches = run.batches;
   const std::int64_t rows = rows_of_step(run, first, micros);
-  for (std::size_t l = 0; l < run.counts.size(); ++l)
-    if (const std::int64_t known = exec::known_count(plan_, l, rows); known >= 0)
-      run.counts[l] = static_cast<double>(known);
+  exec::set_known_counts(plan_, rows, run.counts);
   replica_.begin(run.counts);
   for (std::int64_t m = 0; m < micros; ++m) {
     const exec::BatchView batch = run.feed.next();
@@ -475,20 +421,12 @@ void Loop<Replica>::train_step(FitRun& run) {
 }
 
 template <class Replica>
-void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
+void FitLoop<Replica>::end_epoch(FitRun& run, EpochReport report) {
   const auto& options = run.options;
   FitPosition& at = run.at;
   const bool together = replica_.comm().lockstep();
-  if (!together) {  // until now, each worker has only its own counts
-    double means[] = {report.loss, static_cast<double>(at.correct), static_cast<double>(at.labels)};
-    replica_.comm().all_reduce(std::span<double>(means), comm::mean);
-    report.loss = means[0];
-    report.accuracy = accuracy_of(means[1], means[2]);
-  }
-  if (run.validation != nullptr)
-    report.test = evaluator_.evaluate(*run.validation, evaluator_.batches_of(options.validate));
-  else if (options.validate)
-    report.test = evaluator_.evaluate(options.validate);
+  if (!together) average_over_workers(run, report);
+  if (options.validate) report.test = validate(run);
   if (options.log != nullptr && replica_.rank() == 0) log_epoch(*options.log, report);
   run.fit.epochs.push_back(report);
   bool stop = options.on_epoch && options.on_epoch(report) == Control::stop;
@@ -509,23 +447,22 @@ void Loop<Replica>::end_epoch(FitRun& run, EpochReport report) {
 }
 
 template <class Replica>
-std::span<const double> Loop<Replica>::counts_of(const exec::BatchView& batch, std::int64_t rows) {
-  counts_.assign(plan_.losses.size(), 0.0);
-  if (exec::counts_by_value(plan_)) {
-    if (batch.rows > 0) {
-      exec::expect_fields(plan_, batch);
-      exec::add_counts_by_value(plan_, batch, counts_);
-    }
-    replica_.comm().all_reduce(std::span<double>(counts_), comm::sum);
-  }
-  for (std::size_t l = 0; l < counts_.size(); ++l)
-    if (const std::int64_t known = exec::known_count(plan_, l, rows); known >= 0)
-      counts_[l] = static_cast<double>(known);
-  return counts_;
+void FitLoop<Replica>::average_over_workers(const FitRun& run, EpochReport& report) {
+  double means[] = {report.loss, static_cast<double>(run.at.correct), static_cast<double>(run.at.labels)};
+  replica_.comm().all_reduce(std::span<double>(means), comm::mean);
+  report.loss = means[0];
+  report.accuracy = accuracy_of(means[1], means[2]);
 }
 
 template <class Replica>
-bool Loop<Replica>::agree(bool mine) {
+Evaluation FitLoop<Replica>::validate(FitRun& run) {
+  const data::DatasetRef& set = run.options.validate;
+  return run.validation != nullptr ? evaluator_.evaluate(*run.validation, evaluator_.batches_of(set))
+                                   : evaluator_.evaluate(set);
+}
+
+template <class Replica>
+bool FitLoop<Replica>::agree(bool mine) {
   double any[] = {mine ? 1.0 : 0.0};
   replica_.comm().all_reduce(std::span<double>(any), comm::sum);
   return any[0] > 0;

@@ -1,0 +1,146 @@
+// UserLoop: a training loop of the user's own, step by step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <convoy/comm/comm.hpp>
+#include <convoy/core/clock.hpp>
+#include <convoy/core/error.hpp>
+#include <convoy/core/range.hpp>
+#include <convoy/exec/counts.hpp>
+#include <convoy/exec/exec.hpp>
+#include <convoy/exec/labels.hpp>
+#include <convoy/graph/plan.hpp>
+#include <convoy/train/report.hpp>
+
+namespace convoy::train {
+
+/// The steps of a loop that replaces `fit`. All ranks call the same members together.
+template <class Replica>
+class UserLoop {
+ public:
+  explicit UserLoop(Replica& replica) : replica_(replica), plan_(replica.plan()) {}
+  UserLoop(const UserLoop&) = delete;
+  UserLoop& operator=(const UserLoop&) = delete;
+
+  /// One optimizer step on a batch of this rank's rows.
+  StepReport step(const exec::BatchView& batch, std::int64_t global_rows);
+  /// The parts of a step: forward on a batch, which may be one of several, and the completion of the step.
+  void forward(const exec::BatchView& batch, std::int64_t global_rows);
+  StepReport step();
+  /// Discards the step in progress, if any.
+  void discard_step() {
+    begun_ = false;
+    replica_.abandon();
+  }
+
+ private:
+  std::int64_t rows_of(const exec::BatchView& batch, std::int64_t global_rows) const {
+    if (batch.rows < 0 || (global_rows != 0 && global_rows < batch.rows))
+      fail<ConfigError>("trainer: a batch of ", batch.rows, " rows cannot be part of a step of ",
+                        global_rows);
+    return global_rows > 0 ? global_rows : std::int64_t{batch.rows} * replica_.workers();
+  }
+  /// Throws ConfigError if batch norm is synchronized over ranks and this rank has no rows of a batch.
+  void expect_rows(const exec::BatchView& batch) const {
+    if (replica_.config().sync_batch_norm && replica_.workers() > 1 && batch.rows == 0)
+      fail<ConfigError>("trainer: rank ", replica_.rank(),
+                        " has no rows of a batch, but sync_batch_norm needs rows on every rank");
+  }
+  /// Called before a step. Throws ConfigError if servers make the updates.
+  void start_step();
+  /// The counts of the losses in a step with one batch per rank and `rows` rows on all ranks.
+  std::span<const double> counts_of(const exec::BatchView& batch, std::int64_t rows);
+  /// The pass of a step. Each step counts as an epoch, in which the ranks' parts of its rows are consecutive.
+  /// A batch whose size is not that of the rank's part gets a position range of its own, because where the
+  /// other ranks' batches end is unknown.
+  exec::Pass pass_of(const exec::BatchView& batch, std::int64_t rows) const {
+    constexpr std::int64_t apart = std::int64_t{1} << 40;  // more than the rows of any step
+    const Range part = replica_.shard().part(rows, replica_.rank());
+    return {.seed = replica_.config().seed,
+            .epoch = replica_.steps_done(),
+            .position = replica_.rows_so_far() +
+                        (batch.rows == part.size() ? part.begin : (replica_.rank() + 1) * apart)};
+  }
+  StepReport report_of_step(const Stopwatch& watch);
+
+  Replica& replica_;
+  const Plan& plan_;
+  std::vector<double> counts_;
+  bool begun_ = false;  // whether a step is in progress
+};
+
+template <class Replica>
+StepReport UserLoop<Replica>::step(const exec::BatchView& batch, std::int64_t global_rows) {
+  const Stopwatch watch;
+  const std::int64_t rows = rows_of(batch, global_rows);
+  expect_rows(batch);
+  start_step();
+  replica_.begin(counts_of(batch, rows));
+  replica_.compute(batch, pass_of(batch, rows), rows, true);
+  return report_of_step(watch);
+}
+
+template <class Replica>
+void UserLoop<Replica>::forward(const exec::BatchView& batch, std::int64_t global_rows) {
+  const std::int64_t rows = rows_of(batch, global_rows);
+  expect_rows(batch);
+  if (begun_ && replica_.awaits_backward())
+    fail<ConfigError>("trainer: forward needs a backward after the forward before it");
+  if (!begun_) {
+    start_step();
+    replica_.begin(std::vector<double>(plan_.losses.size(), 1.0));
+  }
+  begun_ = true;
+  replica_.forward(batch, pass_of(batch, rows), rows, counts_of(batch, rows));
+}
+
+template <class Replica>
+StepReport UserLoop<Replica>::step() {
+  if (!begun_ || !replica_.has_gradients())
+    fail<ConfigError>(
+        "trainer: step needs at least one forward before it, and a backward after each forward");
+  begun_ = false;
+  const Stopwatch watch;
+  replica_.exchange();
+  return report_of_step(watch);
+}
+
+template <class Replica>
+void UserLoop<Replica>::start_step() {
+  if (replica_.comm().has_servers())
+    fail<ConfigError>(
+        "trainer: the servers of the exchange ", replica_.comm().policy(),
+        " serve only during fit, not in a user's own loop; call fit, or choose another exchange");
+  discard_step();
+}
+
+template <class Replica>
+std::span<const double> UserLoop<Replica>::counts_of(const exec::BatchView& batch, std::int64_t rows) {
+  counts_.assign(plan_.losses.size(), 0.0);
+  if (exec::counts_by_value(plan_)) {
+    if (batch.rows > 0) {
+      exec::expect_fields(plan_, batch);
+      exec::add_counts_by_value(plan_, batch, counts_);
+    }
+    replica_.comm().all_reduce(std::span<double>(counts_), comm::sum);
+  }
+  exec::set_known_counts(plan_, rows, counts_);
+  return counts_;
+}
+
+template <class Replica>
+StepReport UserLoop<Replica>::report_of_step(const Stopwatch& watch) {
+  replica_.finish(false);
+  std::optional<StepReport> report;
+  while (const auto later = replica_.take_late_report()) report = later;
+  replica_.space().synchronize();  // the caller may now reuse the batches
+  report->seconds = watch.seconds();
+  return *report;
+}
+
+}  // namespace convoy::train
