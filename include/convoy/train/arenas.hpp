@@ -1,11 +1,12 @@
 // Arenas: translates a plan for code that only knows arenas: how parameters are updated, how gradients are
-// split into buckets, and in which space they are stored.
+// split into buckets, and in which space they are stored. Brings arenas to the host.
 #pragma once
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <convoy/core/compiled.hpp>
@@ -29,6 +30,19 @@ Space make_space(Comm& comm) {
     return memory::Host(comm.memory());
   else
     return Space();
+}
+
+/// Calls `visit(values)` with the values of an arena in host memory, and writes them back afterwards.
+template <class Space, class Visit>
+void on_host(Space& space, std::span<float> arena, Visit&& visit) {
+  if constexpr (Space::addressable) {
+    visit(arena);
+  } else {
+    std::vector<float> values(arena.size());
+    space.read(values.data(), arena.data(), arena.size_bytes());
+    visit(std::span<float>(values));
+    space.write(arena.data(), values.data(), arena.size_bytes());
+  }
 }
 
 /// The optimizer's description of a plan's parameters, in the order of the arena.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +28,7 @@
 #include <convoy/exec/labels.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/memory/space.hpp>
+#include <convoy/train/counters.hpp>
 #include <convoy/train/evaluator.hpp>
 #include <convoy/train/feed.hpp>
 #include <convoy/train/fit.hpp>
@@ -51,8 +51,6 @@ class FitLoop {
   FitLoop& operator=(const FitLoop&) = delete;
 
   FitReport fit(const data::DatasetRef& set, const FitOptions& options);
-
-  void set_lr_factor(double factor);
 
  private:
   /// What a worker reads during a fit.
@@ -186,27 +184,12 @@ FitRun FitLoop<Replica>::begin_run(const FitOptions& options, Feeds& feeds, cons
              .batches = feeds.batches,
              .accumulate = accumulate,
              .steps_per_epoch = steps_of(feeds.batches, accumulate),
-             .earlier_epochs = replica_.epochs_begun() - at.epoch - (at.next_row > 0 ? 1 : 0),
+             .earlier_epochs = replica_.counters().epochs_begun - at.epoch - (at.next_row > 0 ? 1 : 0),
              .counts_by_value = exec::counts_by_value(plan_),
              .patience = Patience(options.early_stop),
              .counts = std::vector<double>(plan_.losses.size())};
   run.go_on_from(at);
   return run;
-}
-
-template <class Replica>
-void FitLoop<Replica>::set_lr_factor(double factor) {
-  if (replica_.comm().has_servers())
-    fail<ConfigError>(
-        "trainer: a factor on the learning rate does not reach the servers, which make the updates by "
-        "Config::schedule");
-  if (!all_equal(replica_.comm(), {std::bit_cast<std::uint64_t>(factor)}))
-    fail<ConfigError>("trainer: the ranks' factors on the learning rate differ; rank ", replica_.rank(),
-                      " has ", factor);
-  // After the comparison, in which a rank that has thrown would be missing.
-  if (!(factor >= 0 && is_finite(factor)))
-    fail<ConfigError>("trainer: the factor on the learning rate must be finite and at least 0, not ", factor);
-  replica_.set_lr_factor(factor);
 }
 
 template <class Replica>
@@ -218,7 +201,7 @@ void FitLoop<Replica>::go_on_with_schedule(const data::DatasetRef& set, const Fi
     const data::BatchPlan batches = batches_of(set);
     steps = at.epoch * steps_of(batches, accumulate) + step_of_row(batches, accumulate, at.next_row);
   }
-  replica_.shift_schedule(common_number(replica_.comm(), steps) - at.steps);
+  replica_.counters().schedule_lead += common_number(replica_.comm(), steps) - at.steps;
 }
 
 template <class Replica>
@@ -302,7 +285,7 @@ void FitLoop<Replica>::take(FitRun& run, StepReport report, double seconds) {
   const auto& options = run.options;
   if (options.log != nullptr && replica_.rank() == 0)
     log_step(*options.log, report, options.log_every, options.per_row, options.unit);
-  const bool told = replica_.told_to_stop();
+  const bool told = replica_.reports().told_to_stop();
   if (options.on_step && options.on_step(report) == Control::stop) run.stop_asked = true;
   if (told && run.fit.stopped == StopReason::finished) run.fit.stopped = StopReason::callback;
 }
@@ -310,7 +293,7 @@ void FitLoop<Replica>::take(FitRun& run, StepReport report, double seconds) {
 template <class Replica>
 void FitLoop<Replica>::take_reports(FitRun& run, int count) {
   for (; count > 0; --count) {
-    const auto report = replica_.take_late_report();
+    const auto report = replica_.take_report();
     run.unreported_seconds += run.watch.seconds();
     const double seconds = run.unreported_seconds / count;
     run.unreported_seconds -= seconds;
@@ -322,7 +305,7 @@ void FitLoop<Replica>::take_reports(FitRun& run, int count) {
 template <class Replica>
 void FitLoop<Replica>::report_pending_steps(FitRun& run) {
   run.watch.restart();
-  take_reports(run, replica_.unreported());
+  take_reports(run, replica_.reports().unreported());
   replica_.space().synchronize();  // the loader may now overwrite the batches of these steps
 }
 
@@ -339,14 +322,15 @@ bool FitLoop<Replica>::dismiss_servers(bool goes_on, FitPosition& at) {
   replica_.dismiss();
   if (!replica_.comm().has_servers()) return goes_on;
   struct State {
-    std::int64_t goes_on, steps_done, epochs_begun;
+    std::int64_t goes_on, steps, epochs_begun;
     FitPosition at;
   };
   static_assert(sizeof(State) == 14 * sizeof(double));  // no padding
+  Counters& counters = replica_.counters();
   const auto state = broadcast_with_servers(
-      replica_.comm(), State{goes_on ? 1 : 0, replica_.steps_done(), replica_.epochs_begun(), at});
-  replica_.set_steps_done(state.steps_done);
-  replica_.set_epochs_begun(state.epochs_begun);
+      replica_.comm(), State{goes_on ? 1 : 0, counters.steps, counters.epochs_begun, at});
+  counters.steps = state.steps;
+  counters.epochs_begun = state.epochs_begun;
   at = state.at;
   return state.goes_on != 0;
 }
@@ -405,16 +389,17 @@ void FitLoop<Replica>::train_step(FitRun& run) {
   // The exchange has begun, so an error of the data set is rethrown only after the step.
   std::exception_ptr failure;
   try {
-    if (along) count_ahead(run, step + 1, replica_.next_counts());
+    if (along) count_ahead(run, step + 1, replica_.reports().next_counts());
   } catch (...) {
     failure = std::current_exception();
   }
   replica_.finish(run.stop_asked);
-  replica_.set_epochs_begun(epoch + 1);
-  take_reports(run, replica_.due());
+  replica_.counters().epochs_begun = epoch + 1;
+  take_reports(run, replica_.reports().due());
   if (failure) std::rethrow_exception(failure);
+  const std::span<const double> next_counts = replica_.reports().next_counts();
   if (along)
-    std::copy(replica_.next_counts().begin(), replica_.next_counts().end(), run.counts.begin());
+    std::copy(next_counts.begin(), next_counts.end(), run.counts.begin());
   else if (more)
     set_counts(run, step + 1);
   run.unreported_seconds += run.watch.seconds();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include <convoy/core/error.hpp>
 #include <convoy/core/fields.hpp>
+#include <convoy/core/finite.hpp>
 #include <convoy/exec/initialize.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/train/arenas.hpp>
@@ -42,7 +44,6 @@ template <class Rule, class Comm, class Exec>
   check_config();
   buckets_ = make_buckets(plan_, config_.buckets);
   scales_.resize(plan_.losses.size());
-  pending_.reserve(static_cast<std::size_t>(most_unreported()));
   choose_threads();
   take_share();
   build_exec();
@@ -113,8 +114,8 @@ template <class Rule, class Comm, class Exec>
 
 template <class Rule, class Comm, class Exec>
 [[gnu::cold]] void Replica<Rule, Comm, Exec>::share_initial_values() {
-  on_host(exec_->parameters(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
-  on_host(exec_->statistics(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
+  on_host(space_, exec_->parameters(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
+  on_host(space_, exec_->statistics(), [&](std::span<float> values) { comm_.broadcast(values, 0); });
   exec_->touched({0, plan_.sizes.parameters});
 }
 
@@ -202,29 +203,23 @@ template <class Rule, class Comm, class Exec>
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::average_statistics() {
   if (workers() > 1 && !exec_->statistics().empty())
-    on_host(exec_->statistics(), [&](std::span<float> values) { comm_.all_reduce(values, comm::mean); });
+    on_host(space_, exec_->statistics(),
+            [&](std::span<float> values) { comm_.all_reduce(values, comm::mean); });
 }
 
 template <class Rule, class Comm, class Exec>
-[[gnu::cold]] double Replica<Rule, Comm, Exec>::exchange_seconds(int repetitions) {
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::set_lr_factor(double factor) {
   if (comm_.has_servers())
     fail<ConfigError>(
-        "trainer: the servers of the exchange ", comm_.policy(),
-        " update as they receive gradients, so an exchange without an update cannot be measured");
-  const std::span<float> gradients = exec_->gradients();
-  space_.fill(gradients.data(), static_cast<std::int64_t>(gradients.size()), 0.0f);
-  std::vector<double> seconds;
-  for (int i = 0; i < repetitions; ++i) {
-    comm_.barrier();
-    const Stopwatch watch;
-    for (std::size_t b = 0; b < buckets_.size(); ++b) comm_.begin(static_cast<int>(b), space_.mark());
-    comm_.finish([](Range, float) {});
-    space_.synchronize();
-    seconds.push_back(watch.seconds());
-  }
-  double slowest[] = {median(seconds)};
-  comm_.all_reduce(std::span<double>(slowest), comm::max);
-  return slowest[0];
+        "trainer: a factor on the learning rate does not reach the servers, which make the updates by "
+        "Config::schedule");
+  if (!all_equal(comm_, {std::bit_cast<std::uint64_t>(factor)}))
+    fail<ConfigError>("trainer: the ranks' factors on the learning rate differ; rank ", rank(), " has ",
+                      factor);
+  // After the comparison, in which a rank that has thrown would be missing.
+  if (!(factor >= 0 && is_finite(factor)))
+    fail<ConfigError>("trainer: the factor on the learning rate must be finite and at least 0, not ", factor);
+  counters_.lr_factor = factor;
 }
 
 }  // namespace convoy::train

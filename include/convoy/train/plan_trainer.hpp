@@ -23,6 +23,7 @@
 #include <convoy/train/parameters.hpp>
 #include <convoy/train/replica.hpp>
 #include <convoy/train/report.hpp>
+#include <convoy/train/speed.hpp>
 #include <convoy/train/state.hpp>
 #include <convoy/train/timeline.hpp>
 #include <convoy/train/user_loop.hpp>
@@ -67,13 +68,13 @@ class PlanTrainer {
   /// The most rows that a batch of this rank may have: `batch`, unless shares are unequal.
   int most_rows() const { return replica_.most_rows(); }
   /// Optimizer steps since construction or, if the training was resumed, since it began.
-  std::int64_t steps_done() const { return replica_.steps_done(); }
+  std::int64_t steps_done() const { return replica_.counters().steps; }
   /// What the rates of the schedule are multiplied by, in steps that begin later: for a rate that follows the
   /// test loss, or for finding a rate. All ranks call `set_lr_factor` together, between two steps or in a
   /// callback of `fit`. Checkpoints keep the factor. Throws ConfigError unless the factor is finite, at least
   /// 0 and the same on all ranks, and if servers make the updates.
-  double lr_factor() const { return replica_.lr_factor(); }
-  void set_lr_factor(double factor) { fit_loop_.set_lr_factor(factor); }
+  double lr_factor() const { return replica_.counters().lr_factor; }
+  void set_lr_factor(double factor) { replica_.set_lr_factor(factor); }
   /// The bytes of optimizer state on this rank.
   std::size_t optimizer_state_bytes() const { return replica_.optimizer_state_bytes(); }
   /// The name of the rule that updates parameters, such as "adam", also if chosen through optim::Any.
@@ -155,7 +156,7 @@ class PlanTrainer {
   /// Seconds that the exchange of one step takes without computation: the median of `repetitions` on the
   /// slowest rank, for hidden(). Every worker must call it; with a codec that has state (error feedback, a
   /// count of first steps), only after training. Throws ConfigError if servers make the updates.
-  double exchange_seconds(int repetitions = 5) { return replica_.exchange_seconds(repetitions); }
+  double exchange_seconds(int repetitions = 5) { return train::exchange_seconds(replica_, repetitions); }
 
   /// The timeline events of all workers, on rank 0; empty on other ranks. All workers must call it together.
   std::vector<std::vector<TimelineEvent>> gather_timeline() {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -23,14 +22,14 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/memory/host.hpp>
-#include <convoy/memory/late.hpp>
 #include <convoy/memory/space.hpp>
 #include <convoy/memory/working_copy.hpp>
 #include <convoy/optim/arena.hpp>
 #include <convoy/train/arenas.hpp>
 #include <convoy/train/config.hpp>
+#include <convoy/train/counters.hpp>
+#include <convoy/train/late_reports.hpp>
 #include <convoy/train/report.hpp>
-#include <convoy/train/results.hpp>
 #include <convoy/train/step_sums.hpp>
 #include <convoy/train/timeline.hpp>
 #include <convoy/train/updates.hpp>
@@ -38,7 +37,7 @@
 namespace convoy::train {
 
 /// A step is `begin()`, `compute` for each micro-step, `finish`. Server ranks make no steps. After an
-/// exception, `abandon()` discards the step.
+/// exception, `discard()` discards the step.
 template <class Rule, class Comm, class Exec>
 class Replica {
  public:
@@ -62,8 +61,7 @@ class Replica {
         state_space_(make_state_space(space_)),
         most_rows_(config.batch),
         optimizer_(make_optimizer<Rule, Space>(state_space_, plan, config_)),
-        sums_(plan.losses.size(), most_unreported(), config_.guard.skip_not_finite),
-        verdicts_(space_, static_cast<std::size_t>(most_unreported())) {
+        reports_(comm_, space_, plan.losses.size(), most_unreported(), config_.guard.skip_not_finite) {
     open();
   }
   Replica(const Replica&) = delete;
@@ -83,19 +81,11 @@ class Replica {
   std::span<const double> shares() const { return shares_; }
   int most_rows() const { return most_rows_; }
   std::span<const Range> buckets() const { return buckets_; }
-  std::int64_t steps_done() const { return steps_; }
-  void set_steps_done(std::int64_t steps) { steps_ = steps; }
-  /// How many steps the learning-rate schedule is ahead of `steps_done`: the steps of a resumed fit may have
-  /// another size than those before.
-  std::int64_t schedule_lead() const { return schedule_lead_; }
-  void set_schedule_lead(std::int64_t steps) { schedule_lead_ = steps; }
-  void shift_schedule(std::int64_t steps) { schedule_lead_ += steps; }
-  /// In how many epochs all fits so far have made a step, the fit under way included.
-  std::int64_t epochs_begun() const { return epochs_begun_; }
-  void set_epochs_begun(std::int64_t epochs) { epochs_begun_ = epochs; }
-  /// What the rate of the schedule is multiplied by.
-  double lr_factor() const { return lr_factor_; }
-  void set_lr_factor(double factor) { lr_factor_ = factor; }
+  Counters& counters() { return counters_; }
+  const Counters& counters() const { return counters_; }
+  /// Sets the factor on the learning rate, which all ranks call together. Throws ConfigError unless the
+  /// factor is finite, at least 0 and the same on all ranks, and if servers make the updates.
+  void set_lr_factor(double factor);
   std::size_t optimizer_state_bytes() const { return optimizer_.state_bytes(); }
   std::string_view optimizer_name() const { return optimizer_.optimizer().facts().name; }
 
@@ -106,7 +96,7 @@ class Replica {
   /// Between `serve` and `dismiss`, servers make the updates. On a server, `serve` returns when the workers
   /// are done.
   void serve() {
-    served_from_ = steps_;
+    served_from_ = counters_.steps;
     comm_.serve(serve_);
   }
   void dismiss() {
@@ -115,10 +105,10 @@ class Replica {
   }
 
   /// Discards all steps that were begun and not reported, with their gradients and results.
-  void abandon();
+  void discard();
 
   /// Stores the results of the steps under way, so that the Exec's next result is that of the next pass.
-  void keep_results() { results_.keep(*exec_); }
+  void keep_results() { reports_.keep_results(*exec_); }
 
   /// Begins a step. `counts` holds, for each loss, its count over all ranks and micro-steps of the step: the
   /// divisor of its mean. If workers do not run in lockstep, this rank's own count times the number of
@@ -155,47 +145,12 @@ class Replica {
   /// Completes the exchange and applies the optimizer. `stop`: whether this rank asks to stop.
   void finish(bool stop);
 
-  /// The number of finished steps that were not reported.
-  int unreported() const { return static_cast<int>(pending_.size()); }
-  /// The number of reports that can be taken without waiting for the device: reports of steps older than
-  /// `latency`, in groups of `together_`.
-  int due() const {
-    const int late = unreported() - (together_ > 1 ? std::max(Exec::latency, together_) : Exec::latency);
-    return late >= together_ ? late : 0;
-  }
-
-  /// The report of the oldest unreported step, summed over all ranks if they run in lockstep. Nothing if all
-  /// steps are reported.
-  std::optional<StepReport> take_late_report();
-
-  /// Whether any rank asked to stop in the step reported last.
-  bool told_to_stop() const { return sums_.told_to_stop(); }
-
-  /// The losses' counts of the next step on this rank, which are summed over ranks with the report of this
-  /// step.
-  std::span<double> next_counts() { return sums_.next_counts(); }
-
-  /// Calls `visit(host)` with the values of an arena in host memory, and writes them back to the arena
-  /// afterwards.
-  template <class Visit>
-  void on_host(std::span<float> arena, Visit&& visit) {
-    if constexpr (Space::addressable) {
-      visit(arena);
-    } else {
-      std::vector<float> host(arena.size());
-      space_.read(host.data(), arena.data(), arena.size_bytes());
-      visit(std::span<float>(host));
-      space_.write(arena.data(), host.data(), arena.size_bytes());
-    }
-  }
+  /// The reports of finished steps.
+  LateReports<Comm, Exec>& reports() { return reports_; }
+  std::optional<StepReport> take_report() { return reports_.take(*exec_); }
 
   /// Replaces running statistics by their mean over all workers.
   void average_statistics();
-
-  /// Seconds that the exchange of one step takes without computation: the median of `repetitions` on the
-  /// slowest rank, for train::hidden(). Every worker must call it; with a codec that has state (error
-  /// feedback, a count of first steps), only after training. Throws ConfigError if servers make the updates.
-  double exchange_seconds(int repetitions = 5);
 
  private:
   friend ServerUpdates<Replica>;
@@ -257,8 +212,8 @@ class Replica {
   comm::Fingerprint fingerprint() const;
 
   float lr_at(std::int64_t step) const {
-    return static_cast<float>(optimizer_.optimizer().facts().lr * lr_factor_ *
-                              config_.schedule.factor(step + schedule_lead_, workers()));
+    return static_cast<float>(optimizer_.optimizer().facts().lr * counters_.lr_factor *
+                              config_.schedule.factor(step + counters_.schedule_lead, workers()));
   }
 
   /// Enqueues the optimizer's work at the beginning of a step, once.
@@ -275,9 +230,9 @@ class Replica {
     fail<ExecError>("rank ", rank(), ": ", error.what());
   }
 
-  /// Runs the step as a whole, if a captured graph may contain its exchange and no part of it is timed
-  /// separately. Returns false if it was not run.
-  bool run_whole(const exec::BatchView& batch, const exec::Pass& pass);
+  /// Runs the step in one call of the Exec, if a captured graph may contain its exchange and no part of it is
+  /// timed separately. Returns false if it was not run.
+  bool run_in_one_call(const exec::BatchView& batch, const exec::Pass& pass);
   /// Begins the exchange of all buckets within [0, final), the elements of the arena whose gradients are
   /// final.
   void begin_buckets(std::int64_t final);
@@ -286,7 +241,7 @@ class Replica {
     comm_.finish(apply_);
     float* const parameters = exec_->parameters().data();
     if (comm_.has_servers())
-      optimizer_.decay_dead(steps_ + 1, now_.lr, parameters);
+      optimizer_.decay_dead(counters_.steps + 1, now_.lr, parameters);
     else
       optimizer_.decay_dead(parameters);
   }
@@ -300,7 +255,7 @@ class Replica {
   /// Counts one more result of this step that the Exec will have.
   void note_result() {
     ++now_.results;
-    results_.expect();
+    reports_.expect_result();
   }
 
   /// Runs backward of the last forward pass, if `computed`. In the step's `last` micro-step, begins buckets
@@ -344,8 +299,8 @@ class Replica {
     int forwards = 0;                // forward passes in a user's loop
     bool has_rows = false;           // whether the last of them had a row on this rank
     std::size_t begun = 0;           // buckets whose exchange has begun
-    bool exchange_enqueued = false;  // in run_whole: this rank enqueued the exchange; else a replayed graph
-                                     // contains it
+    bool exchange_enqueued = false;  // in run_in_one_call: this rank enqueued the exchange; else a replayed
+                                     // graph contains it
     bool applied = false;            // the exchange and the update are enqueued
   };
 
@@ -370,17 +325,12 @@ class Replica {
   std::vector<comm::Tensor> tensors_;
   std::vector<Range> whole_;         // the ranges that the optimizer updates as a whole
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
-  std::int64_t steps_ = 0, schedule_lead_ = 0, epochs_begun_ = 0;
-  double lr_factor_ = 1;
+  Counters counters_;
   Progress progress_;
   std::vector<float> scales_;  // of each loss in this step
-  StepSums sums_;
-  UnreportedStep now_;
-  memory::Late<optim::Verdict, Space> verdicts_;  // of the steps whose norms are still on the device
-  std::vector<UnreportedStep> pending_;
-  Results results_;   // of the unreported steps and the one under way
-  int together_ = 1;  // the number of results that arrive together
-  double updating_ = 0, exposed_since_ = 0;
+  UnreportedStep now_;         // the step under way
+  double updating_ = 0;        // its seconds in the optimizer so far
+  LateReports<Comm, Exec> reports_;
   // The last members are destroyed first. They end the exchange and the work of the space, which may access
   // the members above.
   memory::AllDone<Space> done_{space_};
@@ -388,28 +338,24 @@ class Replica {
 };
 
 template <class Rule, class Comm, class Exec>
-[[gnu::cold]] void Replica<Rule, Comm, Exec>::abandon() {
-  results_.drop(*exec_);
-  for (const UnreportedStep& step : pending_)
-    if (step.norm_follows) verdicts_.take();
-  pending_.clear();
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::discard() {
+  reports_.discard(*exec_);
   now_ = {};
   progress_ = {};
 }
 
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::begin(std::span<const double> counts) {
-  std::copy(counts.begin(), counts.end(), sums_.counts_of(steps_));
+  std::copy(counts.begin(), counts.end(), reports_.counts_of(counters_.steps));
   divide_by(counts);
-  now_ = {};
-  now_.lr = lr_at(steps_);
+  now_.lr = lr_at(counters_.steps);
   progress_.prepared = comm_.has_servers();
-  if (!progress_.prepared) optimizer_.set_step(steps_ + 1, now_.lr);
+  if (!progress_.prepared) optimizer_.set_step(counters_.steps + 1, now_.lr);
 }
 
 template <class Rule, class Comm, class Exec>
-bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView& batch,
-                                          [[maybe_unused]] const exec::Pass& pass) {
+bool Replica<Rule, Comm, Exec>::run_in_one_call([[maybe_unused]] const exec::BatchView& batch,
+                                                [[maybe_unused]] const exec::Pass& pass) {
   if constexpr (exec::RepeatsSteps<Exec>) {
     const bool exchanges = comm_.exchanges();
     if (batch.rows == 0 || progress_.micros > 0 || config_.timeline != nullptr) return false;
@@ -433,7 +379,7 @@ bool Replica<Rule, Comm, Exec>::run_whole([[maybe_unused]] const exec::BatchView
     if (exchanges && !progress_.exchange_enqueued) comm_.repeat();
     progress_.prepared = progress_.applied = true;
     now_.norm_follows = false;
-    together_ = batch.maker != nullptr && !exchanges ? exec_->steps_at_once() : 1;
+    reports_.set_together(batch.maker != nullptr && !exchanges ? exec_->steps_at_once() : 1);
     return true;
   } else {
     return false;
@@ -444,8 +390,8 @@ template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec::Pass& pass,
                                         std::int64_t global_rows, bool last) {
   now_.global_rows += global_rows;
-  if (last && run_whole(batch, pass)) return note_result();
-  together_ = 1;
+  if (last && run_in_one_call(batch, pass)) return note_result();
+  reports_.set_together(1);
   prepare();
   const auto begin = Clock::now();
   auto forward_end = begin;
@@ -499,13 +445,13 @@ void Replica<Rule, Comm, Exec>::finish(bool stop) {
   const auto begin = Clock::now();
   if (!progress_.applied) apply();
   if (others_update_) exec_->touched({0, plan_.sizes.exchanged});
-  if (now_.norm_follows) verdicts_.send(optimizer_.verdict_there());
+  if (now_.norm_follows) reports_.expect_norm(optimizer_.verdict_there());
   if (!dead_.empty()) exec_->touched(dead_);
   now_.updating = std::exchange(updating_, 0.0);
-  now_.step = steps_++;
+  now_.step = counters_.steps++;
   now_.stop = stop;
   now_.exposed = Seconds(Clock::now() - begin).count() - now_.updating;
-  pending_.push_back(std::exchange(now_, {}));
+  reports_.add(std::exchange(now_, {}));
   progress_ = {};
 }
 
@@ -553,34 +499,6 @@ void Replica<Rule, Comm, Exec>::accumulate(bool last) {
   if (last && !first) space_.add(gradients.data(), sum_.data(), size);
   if (!last && first) space_.copy(sum_.data(), gradients.data(), gradients.size_bytes());
   if (!last && !first) space_.add(sum_.data(), gradients.data(), size);
-}
-
-template <class Rule, class Comm, class Exec>
-std::optional<StepReport> Replica<Rule, Comm, Exec>::take_late_report() {
-  if (pending_.empty()) return std::nullopt;
-  UnreportedStep step = pending_.front();
-  pending_.erase(pending_.begin());
-  if (step.norm_follows) step.gradient_norm = verdicts_.take().norm;
-  sums_.start();
-  for (int i = 0; i < step.results; ++i) {
-    const exec::Result result = results_.take(*exec_);
-    sums_.add(result, step.divisors_of(i, plan_.losses.size()));
-    if (optim::Verdict verdict; result.along.size() == sizeof verdict) {
-      std::memcpy(&verdict, result.along.data(), sizeof verdict);
-      step.gradient_norm = verdict.norm;
-    }
-  }
-  const std::span<double> numbers = sums_.of(step, rank());
-  // Without lockstep, each worker only knows its own numbers.
-  const bool together = comm_.lockstep();
-  if (together) {
-    const auto from = Clock::now();
-    comm_.all_reduce(numbers, comm::sum);
-    exposed_since_ += Seconds(Clock::now() - from).count();
-  }
-  StepReport report = sums_.report(step, together, workers());
-  report.exposed_comm_seconds = step.exposed + std::exchange(exposed_since_, 0.0);
-  return report;
 }
 
 }  // namespace convoy::train

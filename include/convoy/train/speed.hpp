@@ -1,4 +1,5 @@
-// Speed: how many rows per second this worker computes while all workers compute.
+// Speed: how many rows per second this worker computes while all workers compute, and how long an exchange
+// takes while none does.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +10,14 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/core/clock.hpp>
+#include <convoy/core/error.hpp>
 #include <convoy/core/philox.hpp>
+#include <convoy/core/range.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/initialize.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/memory/buffer.hpp>
+#include <convoy/train/report.hpp>
 
 namespace convoy::train {
 
@@ -80,6 +84,33 @@ double measured_speed(const Plan& plan, const exec::Kernels<E>& kernels, int row
     seconds = watch.seconds();
   } while (seconds < enough);
   return static_cast<double>(passes) * rows / seconds;
+}
+
+/// Seconds that the exchange of one step takes without computation: the median of `repetitions` on the
+/// slowest rank. Every worker must call it; with a codec that has state (error feedback, a count of first
+/// steps), only after training. Throws ConfigError if servers make the updates.
+template <class Replica>
+[[gnu::cold]] double exchange_seconds(Replica& replica, int repetitions) {
+  auto& comm = replica.comm();
+  if (comm.has_servers())
+    fail<ConfigError>(
+        "trainer: the servers of the exchange ", comm.policy(),
+        " update as they receive gradients, so an exchange without an update cannot be measured");
+  auto& space = replica.space();
+  const std::span<float> gradients = replica.exec().gradients();
+  space.fill(gradients.data(), static_cast<std::int64_t>(gradients.size()), 0.0f);
+  std::vector<double> seconds;
+  for (int i = 0; i < repetitions; ++i) {
+    comm.barrier();
+    const Stopwatch watch;
+    for (std::size_t b = 0; b < replica.buckets().size(); ++b) comm.begin(static_cast<int>(b), space.mark());
+    comm.finish([](Range, float) {});
+    space.synchronize();
+    seconds.push_back(watch.seconds());
+  }
+  double slowest[] = {median(seconds)};
+  comm.all_reduce(std::span<double>(slowest), comm::max);
+  return slowest[0];
 }
 
 }  // namespace convoy::train

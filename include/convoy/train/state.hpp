@@ -16,6 +16,8 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/core/call.hpp>
 #include <convoy/exec/canonical.hpp>
+#include <convoy/train/arenas.hpp>
+#include <convoy/train/counters.hpp>
 #include <convoy/train/gather.hpp>
 #include <convoy/train/replica.hpp>
 
@@ -194,7 +196,7 @@ inline void visit_statistics(const Plan& plan, std::string_view prefix, std::spa
 template <class Rule, class Comm, class Exec>
 void visit_weights(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
   visit_parameters(replica.exec(), replica.plan(), visitor, how);
-  replica.on_host(replica.exec().statistics(), [&](std::span<float> own) {
+  on_host(replica.space(), replica.exec().statistics(), [&](std::span<float> own) {
     std::vector<float> mean(own.begin(), own.end());
     if (replica.workers() > 1 && !own.empty()) replica.comm().all_reduce(std::span<float>(mean), comm::mean);
     visit_statistics(replica.plan(), "statistics.", std::span<float>(mean), visitor);
@@ -242,22 +244,19 @@ void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visit
 /// `skipped` of a replica.
 template <class Rule, class Comm, class Exec>
 void visit_counters(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
-  std::int64_t steps = replica.steps_done();
+  Counters counters = replica.counters();
   // A rank that updates nothing has decided nothing.
   const bool updates = !replica.comm().updates(replica.buckets()).empty();
   std::int64_t skipped = common_number(replica.comm(), updates ? replica.optimizer().skipped() : -1);
-  std::int64_t lead = replica.schedule_lead(), epochs = replica.epochs_begun();
-  auto factor = std::bit_cast<std::int64_t>(replica.lr_factor());
-  visitor.counter("steps", steps);
-  visitor.counter("schedule_lead", lead);
-  visitor.counter("epochs_begun", epochs);
+  auto factor = std::bit_cast<std::int64_t>(counters.lr_factor);
+  visitor.counter("steps", counters.steps);
+  visitor.counter("schedule_lead", counters.schedule_lead);
+  visitor.counter("epochs_begun", counters.epochs_begun);
   visitor.counter("lr_factor", factor);
   visitor.counter("skipped", skipped);
   if (how == Visit::read) return;
-  replica.set_steps_done(steps);
-  replica.set_schedule_lead(lead);
-  replica.set_epochs_begun(epochs);
-  replica.set_lr_factor(std::bit_cast<double>(factor));
+  counters.lr_factor = std::bit_cast<double>(factor);
+  replica.counters() = counters;
   replica.optimizer().set_skipped(skipped);
 }
 
@@ -274,7 +273,7 @@ void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, 
   Exec& exec = replica.exec();
   visit_weights(replica, visitor, how);
   if (replica.workers() > 1)
-    replica.on_host(exec.statistics(), [&](std::span<float> own) {
+    on_host(replica.space(), exec.statistics(), [&](std::span<float> own) {
       visit_statistics(replica.plan(), concat("ranks.", replica.rank(), ".statistics."), own, visitor);
     });
   visit_optimizer(replica, visitor, how);

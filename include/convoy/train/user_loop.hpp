@@ -35,7 +35,7 @@ class UserLoop {
   /// Discards the step in progress, if any.
   void discard_step() {
     begun_ = false;
-    replica_.abandon();
+    replica_.discard();
   }
 
  private:
@@ -62,7 +62,7 @@ class UserLoop {
     constexpr std::int64_t apart = std::int64_t{1} << 40;  // more than the rows of any step
     const Range part = replica_.shard().part(rows, replica_.rank());
     return {.seed = replica_.config().seed,
-            .epoch = replica_.steps_done(),
+            .epoch = replica_.counters().steps,
             .position = replica_.rows_so_far() +
                         (batch.rows == part.size() ? part.begin : (replica_.rank() + 1) * apart)};
   }
@@ -137,7 +137,7 @@ template <class Replica>
 StepReport UserLoop<Replica>::report_of_step(const Stopwatch& watch) {
   replica_.finish(false);
   std::optional<StepReport> report;
-  while (const auto later = replica_.take_late_report()) report = later;
+  while (const auto later = replica_.take_report()) report = later;
   replica_.space().synchronize();  // the caller may now reuse the batches
   report->seconds = watch.seconds();
   return *report;
