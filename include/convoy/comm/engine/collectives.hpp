@@ -98,7 +98,7 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   std::pmr::memory_resource* memory() { return engine_->memory(); }
   void observe(Observer observer) { engine_->observe(observer); }
   /// Gives up whatever is in flight.
-  void close() noexcept { engine_->settle(); }
+  void close() noexcept { engine_->stop(); }
   Traffic traffic() const { return engine_->traffic(); }
   const Options& options() const { return engine_->options(); }
 

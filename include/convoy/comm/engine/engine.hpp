@@ -4,6 +4,21 @@
 // Each exchange in flight advances through its program as far as messages allow (Transfer). Exchanges in the
 // same lane run one after the other. Exchanges in different lanes are independent: while one bucket waits for
 // a message, the others go on. Lane 0 is for blocking operations; buckets take turns in the other lanes.
+//
+// An engine that has failed never works again. It fails
+//
+//   in an operation, which throws            if a peer is gone or sent something else, or at the deadline
+//   in `fail_with`                           because another part of the same exchange has failed
+//   in `stop`, or when an arena is freed     if an exchange was in flight
+//
+// Then the other ranks learn which rank is to blame (`accuse`), transfers are canceled, no peer reads this
+// rank's memory any more (`withdraw`), and every later operation throws the reason again.
+//
+//   a transfer is   when
+//   idle            it may begin
+//   under way       it has begun; once all its instructions are done, it has `landed`
+//   complete        its result is there
+//   quiet           it is complete and no peer is still reading what this rank sent
 #pragma once
 
 #include <algorithm>
@@ -61,7 +76,7 @@ class Engine {
   };
   void while_waiting(Chore chore) { chore_ = chore; }
 
-  /// The resource for arenas. An arena may be released while it is being exchanged: the exchange is given up
+  /// The resource for arenas. An arena may be released while it is being exchanged: the engine stops
   /// first.
   std::pmr::memory_resource* memory() { return &arenas_; }
 
@@ -111,8 +126,8 @@ class Engine {
   /// Returns when no slot is in flight; all may then be begun again.
   void drain();
 
-  /// Gives up whatever is in flight. If anything was, every later operation throws.
-  void settle() noexcept;
+  /// Ends what is in flight. If anything was, the engine fails.
+  void stop() noexcept;
 
   /// Makes this engine one level of an exchange. Errors name its ranks by `names`, which are their numbers in
   /// `all`. The ranks of `all` together find out whom everyone waits for. Arenas of this engine may be
@@ -122,8 +137,8 @@ class Engine {
     failure_group_ = all.transport();
     port_.names = names;
   }
-  /// Gives up because of a failure at another level.
-  [[gnu::cold]] void surrender(const CommError& error) noexcept;
+  /// Fails because of a failure elsewhere in the exchange, such as at another level.
+  [[gnu::cold]] void fail_with(const CommError& error) noexcept;
 
  private:
   // Transfers waiting for their turn, in the order in which they began: a ring buffer.
@@ -161,13 +176,13 @@ class Engine {
   Lane& lane_of(const Transfer& transfer) { return lanes_[static_cast<std::size_t>(transfer.lane())]; }
   int name() const { return port_.name_of(rank()); }
 
-  void usable() const {
-    if (failed_) refuse();
+  void expect_working() const {
+    if (failed_) throw_again();
   }
-  [[noreturn, gnu::cold]] void refuse() const;
+  [[noreturn, gnu::cold]] void throw_again() const;
 
-  // Gives up if an exchange in flight reads or writes any of these bytes. Returns whether they may be freed.
-  bool let_go(const void* data, std::size_t bytes) noexcept;
+  // Stops if an exchange in flight reads or writes any of these bytes. Returns whether they may be freed.
+  bool stop_using(const void* data, std::size_t bytes) noexcept;
   void prepare(Transfer& transfer, const Slot& what);
   void start(Transfer& transfer) {
     transfer.start(observer_.call != nullptr ? Clock::now() : Clock::time_point());
@@ -176,11 +191,11 @@ class Engine {
   bool progress();
   [[gnu::cold]] void prove(const schedule::View& schedule, int segments, int root);
 
-  /// Gives up if a transfer waits for a peer that is gone, or if `late`. Returns whether anything has moved
+  /// Fails if a transfer waits for a peer that is gone, or if `late`. Returns whether anything has moved
   /// or is done after all.
-  [[gnu::cold]] bool give_up_if_stuck(bool late, double elapsed, Call<bool()> done);
-  [[noreturn, gnu::cold]] void give_up(const CommError& error);
-  void abandon() noexcept;
+  [[gnu::cold]] bool fail_if_stuck(bool late, double elapsed, Call<bool()> done);
+  [[noreturn, gnu::cold]] void fail_and_throw(const CommError& error);
+  void withdraw() noexcept;
 
   // A transfer that waits for a peer, and the instruction at which it waits.
   struct Blocked {
@@ -229,27 +244,27 @@ CONVOY_FUNCTION Engine::Engine(const transport::Any& where, const Options& optio
     fail<ConfigError>("the deadline is ", options.deadline.count(), " s; it must be positive");
 }
 
-CONVOY_FUNCTION Engine::~Engine() { settle(); }
+CONVOY_FUNCTION Engine::~Engine() { stop(); }
 
 CONVOY_FUNCTION void* Engine::Arenas::do_allocate(std::size_t bytes, std::size_t align) {
   return engine_.port_.transport.memory()->allocate(bytes, align);
 }
 CONVOY_FUNCTION void Engine::Arenas::do_deallocate(void* data, std::size_t bytes, std::size_t align) {
-  bool free = engine_.let_go(data, bytes);
-  if (engine_.all_ != nullptr) free = engine_.all_->let_go(data, bytes) && free;
+  bool free = engine_.stop_using(data, bytes);
+  if (engine_.all_ != nullptr) free = engine_.all_->stop_using(data, bytes) && free;
   if (free) engine_.port_.transport.memory()->deallocate(data, bytes, align);
 }
 
-CONVOY_FUNCTION bool Engine::let_go(const void* data, std::size_t bytes) noexcept {
+CONVOY_FUNCTION bool Engine::stop_using(const void* data, std::size_t bytes) noexcept {
   const auto uses = [&](Transfer& transfer) {
     return !transfer.idle() && transfer.touches(data, bytes) && !transfer.quiet(port_);
   };
-  if (uses(blocking_) || std::any_of(slots_.begin(), slots_.end(), uses)) settle();
+  if (uses(blocking_) || std::any_of(slots_.begin(), slots_.end(), uses)) stop();
   // A message library may still be sending from it, and its sends cannot be canceled.
   return !failed_ || port_.transport.in_place();
 }
 
-CONVOY_FUNCTION void Engine::refuse() const {
+CONVOY_FUNCTION void Engine::throw_again() const {
   CommError error({name(), -1, "exchange", 0, 0, 0, culprit_},
                   concat("this exchange has failed before: ", reason_));
   if (reason_.starts_with("rank ")) error.root = reason_;
@@ -262,8 +277,8 @@ CONVOY_FUNCTION void Engine::prepare(Transfer& transfer, const Slot& what) {
   if (scratch > lane.scratch.size()) lane.scratch = Buffer<std::byte>(scratch, inboxes());
 }
 
-CONVOY_FUNCTION void Engine::give_up(const CommError& error) {
-  surrender(error);
+CONVOY_FUNCTION void Engine::fail_and_throw(const CommError& error) {
+  fail_with(error);
   throw error;
 }
 
@@ -291,7 +306,7 @@ CONVOY_FUNCTION void Engine::prove(const schedule::View& schedule, int segments,
 
 CONVOY_FUNCTION void Engine::run(const detail::Program& program, void* data, std::int64_t count,
                                  const Reduction& reduction, void* inbox, int bucket) {
-  usable();
+  expect_working();
   prepare(blocking_, {&program, data, count, reduction, 0, bucket, inbox});
   start(blocking_);
   await([&] { return blocking_.quiet(port_); });
@@ -299,8 +314,8 @@ CONVOY_FUNCTION void Engine::run(const detail::Program& program, void* data, std
 }
 
 CONVOY_FUNCTION void Engine::resize(int count) {
-  settle();
-  usable();
+  stop();
+  expect_working();
   inboxes_.free();
   slots_.clear();
   slots_.resize(static_cast<std::size_t>(count));
@@ -317,7 +332,7 @@ CONVOY_FUNCTION void Engine::assign(int slot, const Slot& what) {
 }
 
 CONVOY_FUNCTION void Engine::begin(int slot) {
-  usable();
+  expect_working();
   Transfer& transfer = at(slot);
   if (!transfer.idle()) detail::refuse_second_begin(transfer.bucket());
   looked_.reset();
@@ -326,7 +341,7 @@ CONVOY_FUNCTION void Engine::begin(int slot) {
 }
 
 CONVOY_FUNCTION bool Engine::poll() {
-  usable();
+  expect_working();
   const bool moved = progress();
   if (!port_.transport.in_place()) {
     // A library that makes progress only inside its calls may need a call for sends, too.
@@ -337,7 +352,7 @@ CONVOY_FUNCTION bool Engine::poll() {
 }
 
 CONVOY_FUNCTION void Engine::drain() {
-  usable();
+  expect_working();
   for (Transfer& transfer : slots_) {
     if (transfer.idle()) continue;
     await([&] { return transfer.quiet(port_); });
@@ -345,24 +360,24 @@ CONVOY_FUNCTION void Engine::drain() {
   }
 }
 
-CONVOY_FUNCTION void Engine::settle() noexcept {
+CONVOY_FUNCTION void Engine::stop() noexcept {
   bool pending = !blocking_.idle() && !blocking_.quiet(port_);
   for (Transfer& transfer : slots_) pending = pending || (!transfer.idle() && !transfer.quiet(port_));
   if (!pending || failed_) return;
   reason_ = "it was ended with buckets in flight";
   failure_group_.accuse(name());
-  abandon();
+  withdraw();
 }
 
-CONVOY_FUNCTION void Engine::surrender(const CommError& error) noexcept {
+CONVOY_FUNCTION void Engine::fail_with(const CommError& error) noexcept {
   if (failed_) return;
   reason_ = error.origin();
   culprit_ = error.culprit;
   failure_group_.accuse(error.culprit < 0 ? name() : error.culprit);
-  abandon();
+  withdraw();
 }
 
-CONVOY_FUNCTION void Engine::abandon() noexcept {
+CONVOY_FUNCTION void Engine::withdraw() noexcept {
   failed_ = true;
   // Cancel first: while this rank still counts as reading a peer's memory, that peer cannot withdraw.
   blocking_.cancel(port_);
@@ -385,9 +400,9 @@ CONVOY_FUNCTION bool Engine::progress() {
         moved = true;
       }
   } catch (const CommError& error) {
-    give_up(error);
+    fail_and_throw(error);
   } catch (const Error& error) {  // a transport that refuses
-    give_up(CommError({name(), -1, "exchange", 0, 0, 0}, error.what()));
+    fail_and_throw(CommError({name(), -1, "exchange", 0, 0, 0}, error.what()));
   }
   if (moved) looked_.reset();
   return moved;
@@ -406,10 +421,10 @@ CONVOY_FUNCTION bool Engine::look(Call<bool()> done) {
   looked_ = now;
   if (waited_ - checked_ < between_checks) return false;
   checked_ = waited_;
-  return give_up_if_stuck(waited_ > options_.deadline.count(), waited_, done) && done();
+  return fail_if_stuck(waited_ > options_.deadline.count(), waited_, done) && done();
 }
 
-CONVOY_FUNCTION bool Engine::give_up_if_stuck(bool late, double elapsed, Call<bool()> done) {
+CONVOY_FUNCTION bool Engine::fail_if_stuck(bool late, double elapsed, Call<bool()> done) {
   const Blocked at = blocked();
   if (at.gone.empty() && !late) return false;
   // The peer's last message may have come just before the peer went.
@@ -422,7 +437,7 @@ CONVOY_FUNCTION bool Engine::give_up_if_stuck(bool late, double elapsed, Call<bo
   f.culprit = blame.culprit;
   CommError error(f, blame.reason);
   error.root = blame.root;
-  give_up(error);
+  fail_and_throw(error);
 }
 
 CONVOY_FUNCTION Engine::Blocked Engine::blocked() {
@@ -457,7 +472,7 @@ CONVOY_FUNCTION void Engine::await(Call<bool()> done, Call<bool()> also, bool el
     }
     if (done()) return;
     if (wait.again()) continue;
-    if (give_up_if_stuck(wait.late(), wait.elapsed(), done)) continue;
+    if (fail_if_stuck(wait.late(), wait.elapsed(), done)) continue;
     wait.rest();
   }
 }

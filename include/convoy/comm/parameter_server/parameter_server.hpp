@@ -61,13 +61,13 @@ class ClientAndServer : public std::pmr::memory_resource {
   }
   CONVOY_FUNCTION ~ClientAndServer() override;
 
-  /// Gives up what is in flight.
-  void settle() noexcept;
+  /// Ends what is in flight. If anything was, every later operation throws.
+  void stop() noexcept;
   /// The arenas to exchange. An arena from this resource may be released at any time: an exchange in flight
-  /// is given up first.
+  /// is ended first.
   void use(const Layout& layout) { layout_ = layout; }
 
-  void usable() const {
+  void expect_working() const {
     if (failed_)
       throw CommError({transport.rank(), -1, operation, 0, 0, 0}, "this exchange has failed before");
   }
@@ -92,13 +92,13 @@ class ClientAndServer : public std::pmr::memory_resource {
 
   int awaited();
   int departed();
-  // Cancels receives and withdraws: a peer may be reading what this rank has posted, and this rank what a
-  // peer has.
-  void leave(std::string_view reason) noexcept;
-  [[noreturn]] void give_up(const CommError& error);
+  // Cancels receives and withdraws from the transport: a peer may be reading what this rank has posted, and
+  // this rank what a peer has.
+  void withdraw(std::string_view reason) noexcept;
+  [[noreturn]] void fail_and_throw(const CommError& error);
 };
 
-CONVOY_FUNCTION ClientAndServer::~ClientAndServer() { settle(); }
+CONVOY_FUNCTION ClientAndServer::~ClientAndServer() { stop(); }
 
 CONVOY_FUNCTION void* ClientAndServer::do_allocate(std::size_t bytes, std::size_t align) {
   return upstream_->allocate(bytes, align);
@@ -110,43 +110,43 @@ CONVOY_FUNCTION void ClientAndServer::do_deallocate(void* data, std::size_t byte
     const auto* at = reinterpret_cast<const std::byte*>(arena.data());
     return std::less_equal<>()(begin, at) && std::less<>()(at, begin + bytes);
   };
-  if (holds(layout_.gradients) || holds(layout_.parameters)) settle();
+  if (holds(layout_.gradients) || holds(layout_.parameters)) stop();
   // Not freed: a message library may go on reading and writing there, and cannot be stopped.
   if (failed_ && !transport.in_place()) return;
   upstream_->deallocate(data, bytes, align);
 }
 
-CONVOY_FUNCTION void ClientAndServer::settle() noexcept {
+CONVOY_FUNCTION void ClientAndServer::stop() noexcept {
   if (failed_ || (client.idle() && server.idle())) return;
   transport.accuse(transport.rank());
-  leave("it was ended while it exchanged parameters");
+  withdraw("it was ended while it exchanged parameters");
 }
 
-CONVOY_FUNCTION void ClientAndServer::leave(std::string_view reason) noexcept {
+CONVOY_FUNCTION void ClientAndServer::withdraw(std::string_view reason) noexcept {
   failed_ = true;
   client.cancel();
   server.cancel();
   transport.withdraw(reason);
 }
 
-CONVOY_FUNCTION void ClientAndServer::give_up(const CommError& error) {
+CONVOY_FUNCTION void ClientAndServer::fail_and_throw(const CommError& error) {
   transport.accuse(error.culprit < 0 ? transport.rank() : error.culprit);
-  leave(error.origin());
+  withdraw(error.origin());
   throw error;
 }
 
 CONVOY_FUNCTION bool ClientAndServer::progress() {
-  usable();
+  expect_working();
   try {
     const bool moved = client.progress(traffic);
     return server.progress(traffic) || moved;
   } catch (const CommError& error) {
-    give_up(error);
+    fail_and_throw(error);
   } catch (const Error& error) {  // a transport or an optimizer that refuses
-    give_up(CommError({transport.rank(), -1, operation, 0, 0, 0}, error.what()));
+    fail_and_throw(CommError({transport.rank(), -1, operation, 0, 0, 0}, error.what()));
   } catch (...) {  // an optimizer that fails otherwise
     transport.accuse(transport.rank());
-    leave("an update of its parameters has failed");
+    withdraw("an update of its parameters has failed");
     throw;
   }
 }
@@ -178,12 +178,12 @@ CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(Client
       continue;
     }
     if (wait.again()) continue;
-    const auto stop = [&](int peer, const transport::Blame& blame) {
+    const auto fail_because_of = [&](int peer, const transport::Blame& blame) {
       CommError error(
           {transport.rank(), peer, concat(operation, ", ", what), 0, 0, wait.elapsed(), blame.culprit},
           blame.reason);
       error.root = blame.root;
-      give_up(error);
+      fail_and_throw(error);
     };
     if (const int gone = departed(); gone >= 0) {
       const std::string why(transport.departed(gone));
@@ -192,12 +192,12 @@ CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(Client
       // A rank that gave up because of this rank waits, in the end, for the rank that this one waits for.
       if (transport.accused(gone) == transport.rank())
         if (const int peer = awaited(); peer >= 0) transport.accuse(peer);
-      stop(gone, transport::blame_departed(transport, gone, why, deadline_));
+      fail_because_of(gone, transport::blame_departed(transport, gone, why, deadline_));
     }
     // Between two steps no worker is behind: workers evaluate, or load data, which may take ten deadlines.
     if (wait.late())
       if (const int peer = awaited(); peer >= 0 || wait.elapsed() > 10 * deadline_.count())
-        stop(peer, transport::blame_late(transport, peer, deadline_));
+        fail_because_of(peer, transport::blame_late(transport, peer, deadline_));
     wait.rest();
   }
 }
@@ -341,15 +341,15 @@ CONVOY_FUNCTION std::pmr::memory_resource* Served::memory() { return ends_.get()
 CONVOY_FUNCTION void Served::observe(Observer observer) { ends_->client.observe(observer); }
 
 CONVOY_FUNCTION void Served::close() noexcept {
-  ends_->settle();
+  ends_->stop();
   group_.close();
-  everyone_->settle();
+  everyone_->stop();
 }
 
 CONVOY_FUNCTION Traffic Served::traffic() const { return ends_->traffic; }
 
 CONVOY_FUNCTION void Served::begin(int bucket, Ready) {
-  ends_->usable();
+  ends_->expect_working();
   ends_->client.begin(bucket);
   ends_->server.admit();
   ends_->progress();
@@ -358,7 +358,7 @@ CONVOY_FUNCTION void Served::begin(int bucket, Ready) {
 CONVOY_FUNCTION void Served::poll() { ends_->progress(); }
 
 CONVOY_FUNCTION void Served::finish(Update update) {
-  ends_->usable();
+  ends_->expect_working();
   ends_->client.begin_all();
   ends_->server.admit();
   ends_->wait("the exchange of a step",
@@ -379,8 +379,8 @@ CONVOY_FUNCTION void Served::open(const Fingerprint& fingerprint, const Layout& 
   const Fingerprint all = detail::fingerprint_of(fingerprint, layout, policy())
                               .add("comm", service_)
                               .add("comm", everyone_->options());
-  ends_->settle();
-  ends_->usable();
+  ends_->stop();
+  ends_->expect_working();
   const std::size_t segment =
       everyone_->options().segment_bytes * (ends_->transport.in_place() ? detail::segments_in_place : 1);
   agree(*everyone_, all);
@@ -417,7 +417,7 @@ CONVOY_FUNCTION void Served::open(const Fingerprint& fingerprint, const Layout& 
 
 CONVOY_FUNCTION void Served::serve(ServerUpdate update) {
   Ends& ends = *ends_;
-  ends.usable();
+  ends.expect_working();
   if (update.decides() && !decides())
     fail<ConfigError>("comm \"", policy(),
                       "\" applies each worker's gradients on arrival, so that no rule can decide over the "
@@ -436,7 +436,7 @@ CONVOY_FUNCTION void Served::serve(ServerUpdate update) {
 CONVOY_FUNCTION void Served::dismiss() {
   if (role() != Role::worker) return;
   Ends& ends = *ends_;
-  ends.usable();
+  ends.expect_working();
   // Without sync, the last parameters include the other workers' updates since this worker's last step.
   ends.client.leave(!lockstep());
   ends.server.admit();

@@ -57,7 +57,7 @@ class TwoLevel : public Collectives<Inter, World>, public OnSpans<TwoLevel<Intra
   std::pmr::memory_resource* memory() { return local_->memory(); }
   void observe(Observer observer) { pipeline_.observe(observer); }
   void close() noexcept {
-    local_->settle();
+    local_->stop();
     Base::close();
   }
   /// What this rank has sent over the network; exchanges inside the node do not count.
@@ -85,14 +85,14 @@ class TwoLevel : public Collectives<Inter, World>, public OnSpans<TwoLevel<Intra
   friend class Pipeline;
   static constexpr int inside = 0, across = 1, outside = 2;
 
-  // If one level fails, the other is given up as well, because other ranks wait there for this rank.
+  // If one level fails, the other fails as well, because other ranks wait there for this rank.
   template <class F>
   void together(F&& f) {
     try {
       f();
     } catch (const CommError& error) {
-      this->engine_->surrender(error);
-      local_->surrender(error);
+      this->engine_->fail_with(error);
+      local_->fail_with(error);
       throw;
     }
   }

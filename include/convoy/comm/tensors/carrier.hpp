@@ -58,8 +58,8 @@ class Carrier {
   virtual void finish(int first, Call<void(int, float)> there) = 0;
   /// The maximum over ranks of each value.
   virtual void largest(std::span<float> values) = 0;
-  /// Gives up what is in flight, and lets the other ranks know if that is possible.
-  virtual void surrender(const CommError& reason) noexcept = 0;
+  /// Ends what is in flight; the exchange fails, and the other ranks learn of it if that is possible.
+  virtual void fail_with(const CommError& reason) noexcept = 0;
 };
 
 class NonblockingCarrier : public Carrier {
@@ -93,7 +93,7 @@ class NonblockingCarrier : public Carrier {
     }
   }
   void largest(std::span<float> values) override { exchange_.all_reduce_async(values, max).wait(); }
-  void surrender(const CommError& reason) noexcept override { exchange_.surrender(reason); }
+  void fail_with(const CommError& reason) noexcept override { exchange_.fail_with(reason); }
 
  private:
   NonblockingExchange& exchange_;
@@ -186,7 +186,7 @@ class CommCarrier : public Carrier {
     });
   }
   void largest(std::span<float> values) override { comm_.all_reduce(values, max); }
-  void surrender(const CommError&) noexcept override { comm_.close(); }
+  void fail_with(const CommError&) noexcept override { comm_.close(); }
 
  private:
   [[noreturn]] static void refuse() {

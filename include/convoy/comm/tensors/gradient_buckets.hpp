@@ -212,7 +212,7 @@ CONVOY_FUNCTION void GradientBuckets::place(detail::Load* loads) {
 
 CONVOY_FUNCTION GradientBuckets::~GradientBuckets() {
   if (begun_ > ended_)
-    carrier_->surrender(CommError({carrier_->rank(), -1, "gradients", 0, 0, 0, carrier_->rank()},
+    carrier_->fail_with(CommError({carrier_->rank(), -1, "gradients", 0, 0, 0, carrier_->rank()},
                                   "they were given up in the middle of a step"));
 }
 
@@ -310,7 +310,7 @@ CONVOY_FUNCTION void GradientBuckets::refuse_unmarked() {
                         concat("the step ended before rank ", me, " marked it as ready or unused",
                                missing > 1 ? concat(" (nor ", missing - 1, " others)") : std::string(),
                                "; set find_unused if a step may leave gradients unused"));
-  carrier_->surrender(error);
+  carrier_->fail_with(error);
   begun_ = ended_ = 0;
   throw error;
 }

@@ -34,7 +34,7 @@ class NonblockingCarrier;
 /// One operation in flight. Its span belongs to the exchange until the operation is over. Move-only.
 ///
 /// A handle that is destroyed before its operation is over waits as `wait` does, since peers may still be
-/// reading the span, and ignores a failure. A handle that is destroyed because of an exception gives up the
+/// reading the span, and ignores a failure. A handle that is destroyed because of an exception ends the
 /// whole exchange instead, so that the other ranks fail at once with a CommError that names this rank.
 /// A handle in flight must be destroyed before its exchange is: its destructor uses the exchange.
 class Handle {
@@ -98,8 +98,8 @@ class NonblockingExchange {
   virtual void poll() = 0;
   /// Throws ConfigError on every rank, naming rank and field, unless all ranks give the same fingerprint.
   virtual void agree_on(const Fingerprint& fingerprint) = 0;
-  /// Gives up whatever is in flight; the other ranks learn the reason.
-  virtual void surrender(const CommError& reason) noexcept = 0;
+  /// Ends what is in flight; the exchange fails, and the other ranks learn the reason.
+  virtual void fail_with(const CommError& reason) noexcept = 0;
 
   /// Makes room for `more` more operations in flight (16 at first). Throws ConfigError while an operation is
   /// in flight.
@@ -215,7 +215,7 @@ class AnyNonblocking : public AnyCollectives, public NonblockingExchange {
   std::pmr::memory_resource* memory() override { return Base::memory(); }
   void poll() override { Base::poll(); }
   void agree_on(const Fingerprint& fingerprint) override { Base::agree_on(fingerprint, {}, policy_); }
-  void surrender(const CommError& reason) noexcept override { engine_->surrender(reason); }
+  void fail_with(const CommError& reason) noexcept override { engine_->fail_with(reason); }
 
  protected:
   void resize(int slots) override { engine_->resize(slots); }
@@ -294,7 +294,7 @@ CONVOY_FUNCTION void Handle::wait() {
 CONVOY_FUNCTION void Handle::drop() noexcept {
   if (exchange_ == nullptr) return;
   if (std::uncaught_exceptions() > exceptions_) {
-    exchange_->surrender(
+    exchange_->fail_with(
         CommError({exchange_->rank(), -1, "operation with a handle", 0, 0, 0, exchange_->rank()},
                   "an exception ended it"));
     exchange_ = nullptr;

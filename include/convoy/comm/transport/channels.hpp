@@ -67,8 +67,8 @@ struct RankRecord {
   std::atomic<bool> withdrawn{false};
   std::atomic<Clock::rep> unwinding_until{0};  // monotonic time; until then its exception may be unwinding
   std::atomic<int> accuses{-1};
-  char reason[400] = {};     // written before `life` becomes failed
-  char surrender[400] = {};  // written before `withdrawn` becomes true
+  char reason[400] = {};      // written before `life` becomes failed
+  char withdrawal[400] = {};  // written before `withdrawn` becomes true
 
   /// Writes a clause and what follows it. What does not fit is left out from the end of a word on.
   static void write(char (&to)[400], std::string_view clause, std::string_view more = {}) {
@@ -204,7 +204,7 @@ class Endpoint {
           for (ChannelLane& l : c->lane) l.reading.store(0, std::memory_order_seq_cst);
     auto& me = world_->rank(rank_);
     if (me.withdrawn.load()) return;
-    me.write(me.surrender, "that rank has given up: ", reason);
+    me.write(me.withdrawal, "that rank has given up: ", reason);
     if (std::uncaught_exceptions() > 0)
       me.unwinding_until.store((Clock::now() + wait_tuning.unwinding_grace).time_since_epoch().count(),
                                std::memory_order_relaxed);
@@ -237,7 +237,7 @@ class Endpoint {
     const bool withdrawn = other.withdrawn.load(std::memory_order_acquire);
     switch (static_cast<Life>(other.life.load(std::memory_order_acquire))) {
       case Life::ended:
-        return withdrawn ? other.surrender : "that rank has ended";
+        return withdrawn ? other.withdrawal : "that rank has ended";
       case Life::failed:
         return other.reason;
       case Life::here:
@@ -246,7 +246,7 @@ class Endpoint {
     // A rank whose exception is still unwinding is about to say why.
     if (withdrawn &&
         Clock::now().time_since_epoch().count() >= other.unwinding_until.load(std::memory_order_relaxed))
-      return other.surrender;
+      return other.withdrawal;
     return world_->gone(peer);
   }
 
