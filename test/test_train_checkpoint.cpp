@@ -156,6 +156,53 @@ TEST_CASE_TEMPLATE("a killed fit resumes with the same bits", Comm, AllReduce, S
   }
 }
 
+TEST_CASE_TEMPLATE("a fit that ends within an evaluation resumes with it, and reports the same", Comm,
+                   AllReduce, Served, Beside) {
+  // Ends the fit when it reads the first row for the `ends_at`th time.
+  struct Fragile : Blobs {
+    using Blobs::Blobs;
+    mutable std::atomic<int> ends_at = 0;
+    void read(std::size_t index, data::Sample out) const {
+      if (index == 0 && --ends_at == 0) throw Killed();
+      Blobs::read(index, out);
+    }
+  };
+  const Folder folder;
+  const auto run = [&](const char* name, std::int64_t every, std::int64_t steps, int ends_at) {
+    const Fragile fragile(20, 8);
+    fragile.ends_at = ends_at;
+    Left left;
+    Threads::World(run_of<Comm>().ranks).run([&](Threads endpoint) {
+      Made<Comm> trainer(config_of<Comm>({}), endpoint, comm::Options{.deadline = Seconds(20)});
+      train::Checkpoints checkpoints(trainer,
+                                     {.directory = folder.path / name, .every = every, .resume = true});
+      const auto report = trainer.fit(
+          training,
+          {.epochs = 3, .steps = steps, .validate = &fragile, .log = nullptr, .keeper = &checkpoints});
+      const auto parameters = all_parameters(trainer);
+      if (trainer.rank() == 0) left = {parameters, report.epochs, report.steps};
+    });
+    return left;
+  };
+  for (const std::int64_t every : {0, 100})
+    for (const std::int64_t steps : {0, 8, 10}) {
+      CAPTURE(every);
+      CAPTURE(steps);
+      fs::remove_all(folder.path);
+      const Left whole = run("whole", every, steps, 0);
+      const int epochs = static_cast<int>(whole.epochs.size());
+      CHECK_THROWS_AS(run("ended", every, steps, epochs), Killed);
+      const Left rest = run("ended", every, steps, 0);
+      CHECK(rest.steps == 0);
+      CHECK(rest.values == whole.values);
+      REQUIRE(rest.epochs.size() == 1);
+      CHECK(rest.epochs[0].epoch == epochs - 1);
+      CHECK(rest.epochs[0].loss == whole.epochs.back().loss);
+      CHECK(rest.epochs[0].accuracy == whole.epochs.back().accuracy);
+      CHECK(rest.epochs[0].test.loss == whole.epochs.back().test.loss);
+    }
+}
+
 TEST_CASE("a fit that keeps checkpoints trains as one that keeps none") {
   const Folder folder;
   const Left kept = fit<AllReduce>({.checkpoints = {.directory = folder.path, .every = 1}});
@@ -283,7 +330,7 @@ TEST_CASE(
                                                .log = nullptr,
                                                .keeper = &checkpoints});
     CHECK(report.stopped == train::StopReason::early_stop);
-    return report.epochs.size();
+    return report.steps / 5;
   };
   CHECK(epochs(3) == 4);
   CHECK(epochs(3) == 0);
@@ -295,13 +342,12 @@ TEST_CASE("a fit that reached its accuracy makes no more steps when it is resume
   const auto epochs = [&](double accuracy) {
     Trainer<Normed, optim::Adam, comm::None, Reference<float>> trainer({.batch = 10, .optimizer = {.lr = 0}});
     train::Checkpoints checkpoints(trainer, {.directory = folder.path, .resume = true});
-    return trainer
-        .fit(training, {.epochs = 4,
-                        .validate = &testing,
-                        .early_stop = {.target_accuracy = accuracy},
-                        .log = nullptr,
-                        .keeper = &checkpoints})
-        .epochs.size();
+    const auto report = trainer.fit(training, {.epochs = 4,
+                                               .validate = &testing,
+                                               .early_stop = {.target_accuracy = accuracy},
+                                               .log = nullptr,
+                                               .keeper = &checkpoints});
+    return report.steps / 5;
   };
   CHECK(epochs(0) == 1);
   CHECK(epochs(0) == 0);
@@ -392,7 +438,7 @@ TEST_CASE("workers that are not in step meet for a checkpoint, which holds the s
     const io::Safetensors training(folder.path / concat("step-", step) / "training.safetensors");
     CHECK(training.read_number("steps") == step);
     CHECK(training.read_number("exchange.updates") == 2 * step);
-    CHECK(training.read_number("fit.epoch") == step / 5);
+    CHECK(training.read_number("fit.epoch") == (step - 1) / 5);
   }
 }
 

@@ -38,19 +38,21 @@ using Served = comm::ParameterServer<Threads>;
 constexpr std::uint64_t seed = 31;
 constexpr int last_step = 12;  // a checkpoint every 2 of them
 
-/// Trains in a process of its own, which has both ranks as threads; ends with 0, or with 1 after a sentence.
+/// Trains with an evaluation after each epoch in a process of its own, which has both ranks as threads; ends
+/// with 0, or with 1 after a sentence.
 template <class Comm>
 pid_t start(const fs::path& folder) {
   const pid_t process = fork();
   if (process != 0) return process;
   try {
-    const Blobs training(36);
+    const Blobs training(36), testing(20, 8);
     Threads::World(2).run([&](Threads endpoint) {
       Trainer<Normed, optim::Adam, Comm, exec::Reference<float>> trainer(
           {.batch = 6, .optimizer = {.lr = 0.02f}, .schedule = {.warmup = 9}, .seed = 5}, endpoint,
           comm::Options{.deadline = Seconds(20)});
       train::Checkpoints checkpoints(trainer, {.directory = folder, .every = 2, .resume = true});
-      trainer.fit(training, {.epochs = last_step / 3, .log = nullptr, .keeper = &checkpoints});
+      trainer.fit(training,
+                  {.epochs = last_step / 3, .validate = &testing, .log = nullptr, .keeper = &checkpoints});
     });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

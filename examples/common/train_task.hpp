@@ -195,7 +195,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                         .fit = report};
   if (!o.quiet && report.steps == 0)
     std::cout << concat("the checkpoint is at step ", trainer.steps_done(), " and the run ends at step ",
-                        total_steps(o, task.train.size(), workers), ": there is nothing to do\n");
+                        total_steps(o, task.train.size(), workers), ": no step is left\n");
   else if (!o.quiet)
     print_table(summary);
   if (!o.json.empty()) write_json(summary, o.json);

@@ -56,7 +56,7 @@ cmp -s "$scratch/alone" "$scratch/ranks" || complain "the same rows on two ranks
 cmp -s "$scratch/alone" "$scratch/micros" || complain "the same rows in two micro-steps"
 cmp -s "$scratch/alone" "$scratch/seed" && complain "another order of the rows by another seed"
 "$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --resume --epochs 4 --steps 150 --json "$scratch/nothing.json" > "$scratch/out" 2>&1 &&
-  grep -q "^the checkpoint is at step 200 and the run ends at step 150: there is nothing to do$" "$scratch/out" && ! grep -q "training loss" "$scratch/out" &&
+  grep -q "^the checkpoint is at step 200 and the run ends at step 150: no step is left$" "$scratch/out" && ! grep -q "training loss" "$scratch/out" &&
   grep -q '"loss": null' "$scratch/nothing.json" || complain "a run that is over when it resumes"
 # Another number of ranks goes on in the table of the run before, whose lines before the checkpoint stay.
 world="--data $scratch/text --layers 1 --width 16 --heads 1 --length 32 --batch 4 --quiet --csv $scratch/worlds.csv --checkpoint $scratch/worlds"

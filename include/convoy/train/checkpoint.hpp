@@ -38,7 +38,7 @@ namespace convoy::train {
 
 struct CheckpointOptions {
   std::filesystem::path directory;  ///< must be visible to all ranks
-  std::int64_t every = 0;           ///< steps between checkpoints; 0: one after each epoch
+  std::int64_t every = 0;           ///< steps between checkpoints; 0: one after each epoch's last step
   int keep = 2;                     ///< how many of the newest checkpoints to keep
   bool resume = false;              ///< resume from the newest checkpoint, if any
   Seconds deadline{300};            ///< how long rank 0 waits for the other ranks' files of a checkpoint
@@ -176,12 +176,14 @@ class Restore {
 ///     trainer.fit(set, {.epochs = 10, .keeper = &checkpoints});
 ///
 /// A resumed fit makes the steps that the interrupted one would have made, with the same bits, if its options
-/// are the same. Other options take effect, and `changed` lists them; another optimizer is refused, and so
-/// are another `seed`, `unsharded` or size of the training set, by which an epoch's rows would come in
-/// another order. In a world of another size, or with other servers, the fit continues with the step that
-/// contains the next row, so that it may train on rows of up to one step again; it is refused if the exchange
-/// has state per rank (error feedback). All ranks, including servers, construct a Checkpoints together. Steps
-/// of a user's loop outside of `fit` do not trigger checkpoints.
+/// are the same. An epoch's end is kept before the epoch is evaluated, so that a fit that resumes from there
+/// first evaluates that epoch, once more if the interrupted fit had. Other options take effect, and `changed`
+/// lists them; another optimizer is refused, and so are another `seed`, `unsharded` or size of the training
+/// set, by which an epoch's rows would come in another order. In a world of another size, or with other
+/// servers, the fit continues with the step that contains the next row, so that it may train on rows of up to
+/// one step again; it is refused if the exchange has state per rank (error feedback). All ranks, including
+/// servers, construct a Checkpoints together. Steps of a user's loop outside of `fit` do not trigger
+/// checkpoints.
 ///
 /// If servers make the updates, they are dismissed for a checkpoint and serve again after it. Asynchronous
 /// servers have then applied all gradients, and all workers have the same parameters: such a checkpoint makes
@@ -233,7 +235,7 @@ class Checkpoints final : public Keeper {
 
   bool due(std::int64_t steps_done, bool epoch_ends) const override {
     const std::int64_t every = folder_.options().every;
-    return every == 0 ? epoch_ends : !epoch_ends && steps_done % every == 0;
+    return every == 0 ? epoch_ends : steps_done % every == 0;
   }
 
   void keep(const FitPosition& position) override {

@@ -92,6 +92,8 @@ struct FitRun {
 
   /// Sets the position of the fit, which may be one at which the fit has nothing left to do.
   void go_on_from(const FitPosition& position);
+  /// Whether the fit has epochs left to train on.
+  bool goes_on() const { return at.epoch < options.epochs && fit.stopped == StopReason::finished; }
   /// The number of micro-steps in a step of an epoch; the last step may have fewer.
   std::int64_t micros_of(std::int64_t step) const;
   /// Goes on to the next step.

@@ -138,7 +138,8 @@ FitReport FitLoop<Replica>::fit(const data::DatasetRef& set, const FitOptions& o
   const memory::AllDone done(replica_.space());
   replica_.serve();
   FitRun run = begin_run(options, *feeds, at);
-  while (run.at.epoch < options.epochs && run.fit.stopped == StopReason::finished)
+  // An epoch that a resumed fit has begun may have all its steps and lack its evaluation.
+  for (bool more = run.goes_on() || run.at.next_row > 0; more; more = run.goes_on())
     end_epoch(run, train_epoch(run));
   if (options.keeper != nullptr) options.keeper->finish();
   dismiss_servers(false, at);
@@ -255,7 +256,8 @@ EpochReport FitLoop<Replica>::train_epoch(FitRun& run) {
     run.advance();
     if (run.fit.stopped == StopReason::finished && run.options.steps > 0 && run.at.steps >= run.options.steps)
       run.fit.stopped = StopReason::steps_reached;
-    if (run.options.keeper != nullptr && run.options.keeper->due(run.at.steps, false)) {
+    if (run.fit.stopped == StopReason::finished && run.next_step < run.steps_per_epoch &&
+        run.options.keeper != nullptr && run.options.keeper->due(run.at.steps, false)) {
       report_pending_steps(run);
       keep(run, run.at);
     }
@@ -263,8 +265,11 @@ EpochReport FitLoop<Replica>::train_epoch(FitRun& run) {
   report_pending_steps(run);
   if (run.at.rows == 0)
     fail<ExecError>("the loss of every step of epoch ", run.at.epoch, " is not finite, so training stops");
-  // A fit that stops within an epoch resumes from here: evaluation would change the running statistics.
-  if (run.options.keeper != nullptr && run.next_step < run.steps_per_epoch) keep(run, run.at);
+  // Before the evaluation: it may be interrupted, and it changes the running statistics. A fit that resumes
+  // from here evaluates first or, if it has stopped within an epoch, goes on with the epoch.
+  const bool last = run.fit.stopped != StopReason::finished || run.at.epoch + 1 == run.options.epochs;
+  if (run.options.keeper != nullptr && (last || run.options.keeper->due(run.at.steps, true)))
+    keep(run, run.at);
   EpochReport of_epoch;
   of_epoch.epoch = static_cast<int>(run.at.epoch);
   of_epoch.seconds = watch.seconds();
@@ -418,8 +423,8 @@ void FitLoop<Replica>::end_epoch(FitRun& run, EpochReport report) {
   stop = agree(stop || (run.stop_asked && !together));
   const bool whole = run.next_step == run.steps_per_epoch;
   const bool exhausted = options.validate && whole && run.patience.exhausted(report.test, at);
-  if (run.fit.stopped == StopReason::finished && (stop || exhausted))
-    run.fit.stopped = stop ? StopReason::callback : StopReason::early_stop;
+  const bool stops = run.fit.stopped == StopReason::finished && (stop || exhausted);
+  if (stops) run.fit.stopped = stop ? StopReason::callback : StopReason::early_stop;
   if (!whole) return;
   run.next_step = 0;
   at = {.epoch = at.epoch + 1,
@@ -427,8 +432,7 @@ void FitLoop<Replica>::end_epoch(FitRun& run, EpochReport report) {
         .best = at.best,
         .waited = at.waited,
         .accuracy = at.accuracy};
-  const bool last = run.fit.stopped != StopReason::finished || at.epoch == options.epochs;
-  if (options.keeper != nullptr && (last || options.keeper->due(at.steps, true))) keep(run, at);
+  if (stops && options.keeper != nullptr) keep(run, at);
 }
 
 template <class Replica>

@@ -10,9 +10,9 @@ namespace convoy::train {
 
 /// The position of a fit between two steps. The same on every rank.
 struct FitPosition {
-  std::int64_t epoch = 0;     ///< of the next step, from 0
+  std::int64_t epoch = 0;     ///< of the next step, or of the evaluation that comes before it; from 0
   std::int64_t next_row = 0;  ///< position in the epoch's order; ranks share this order; with `unsharded`
-                              ///< each has its own
+                              ///< each has its own. Behind the last row, the epoch is not evaluated yet
   std::int64_t steps = 0;     ///< of the fit, in steps of the present size; 0 if unknown
   std::int64_t samples = 0;   ///< of the training set; 0 if unknown
   std::int64_t rows = 0;      ///< rows of the epoch that all ranks together have trained on
@@ -52,7 +52,8 @@ class Keeper {
   /// Restores the trainer to the last kept state, if any, and returns the position at which the fit
   /// continues.
   virtual FitPosition resume() = 0;
-  /// Whether to keep the state after `steps_done` steps; `epoch_ends`: at the end of an epoch.
+  /// Whether to keep the state after `steps_done` steps; `epoch_ends`: these are the last of an epoch, which
+  /// is not evaluated yet.
   virtual bool due(std::int64_t steps_done, bool epoch_ends) const = 0;
   /// Stores the trainer's state and `position`, or begins to. All ranks call it between two steps.
   virtual void keep(const FitPosition& position) = 0;

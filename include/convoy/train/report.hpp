@@ -90,7 +90,8 @@ enum class StopReason : unsigned char {
 
 /// Report of a fit: of the steps that this call of `fit` made, not of those before a resume.
 struct FitReport {
-  std::vector<EpochReport> epochs;   ///< one for each epoch of this fit; the last may have stopped early
+  std::vector<EpochReport> epochs;   ///< one for each epoch of this fit; the last may have stopped early,
+                                     ///< and a resumed fit may only have evaluated the first
   std::vector<double> step_seconds;  ///< of this rank, one for each step
   std::int64_t steps = 0;            ///< optimizer steps
   std::int64_t samples = 0;          ///< rows of all ranks in these steps
