@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/printed.hpp"
 #include <convoy/comm/tensors/broadcast.hpp>
 #include <convoy/comm/tensors/gradient_buckets.hpp>
 #include <convoy/comm/transport/mpi.hpp>
@@ -146,6 +147,7 @@ int main(int argc, char** argv) try {
     std::cerr << "usage: distributed_gradients [--threads N]\n";
     return 2;
   }
+  examples::expect_printed();
   return agree ? 0 : 1;
 } catch (const std::exception& error) {
   std::cerr << "distributed_gradients: " << error.what() << '\n';

@@ -12,6 +12,7 @@
 #include "common/existing.hpp"
 #include "common/gpt2_weights.hpp"
 #include "common/numbers.hpp"
+#include "common/printed.hpp"
 #include <convoy/core/error.hpp>
 #include <convoy/exec/host/host.hpp>
 #include <convoy/graph/dynamic.hpp>
@@ -141,9 +142,7 @@ void infer(const Wanted& w) {
                                                                             : train::WeightsOptions{});
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   Wanted w;
   CLI::App app{"Computes a model's outputs for inputs from a safetensors file"};
   app.option_defaults()->always_capture_default();
@@ -175,10 +174,17 @@ int main(int argc, char** argv) {
   app.add_option("--threads", w.threads, "Number of threads (0: one per available processor)")
       ->check(examples::not_negative());
   CLI11_PARSE(app, argc, argv);
-  try {
-    infer(w);
-  } catch (const std::exception& error) {
-    std::cerr << "infer: " << error.what() << std::endl;
-    return 1;
-  }
+  infer(w);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const int code = run(argc, argv);
+  examples::expect_printed();
+  return code;
+} catch (const std::exception& error) {
+  std::cerr << "infer: " << error.what() << std::endl;
+  return 1;
 }

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <vector>
 
+#include "common/printed.hpp"
 #include <convoy/convoy.hpp>
 
 using namespace convoy;
@@ -86,6 +87,7 @@ int main() try {
     fit_with<comm::AllReduce<comm::Algorithm<Star, transport::Threads>>>(digits, endpoint, "star");
     fit_with<LocalSgd<transport::Threads, 4>>(digits, endpoint, "local sgd");
   });
+  examples::expect_printed();
 } catch (const std::exception& error) {
   std::cerr << "own_exchange: " << error.what() << '\n';
   return 1;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iostream>
 
+#include "common/printed.hpp"
 #include <convoy/convoy.hpp>
 
 using namespace convoy;
@@ -93,6 +94,7 @@ int main() try {
       std::cout << "beta: " << trainer.parameters()["swish.beta"].values()[0]
                 << "\namong the first three: " << test.metric("top3") << "\ntest loss: " << test.loss << '\n';
   });
+  examples::expect_printed();
 } catch (const std::exception& error) {
   std::cerr << "own_operation: " << error.what() << '\n';
   return 1;

@@ -2,6 +2,7 @@
 // elements.
 #include <iostream>
 
+#include "common/printed.hpp"
 #include <convoy/convoy.hpp>
 
 using namespace convoy;
@@ -73,6 +74,7 @@ int main() try {
     fit_with<Lion>(lion, digits, endpoint, "lion");
     fit_with<optim::Any>(lion, digits, endpoint, "any optimizer");
   });
+  examples::expect_printed();
 } catch (const std::exception& error) {
   std::cerr << "own_optimizer: " << error.what() << '\n';
   return 1;

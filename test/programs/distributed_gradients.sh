@@ -27,3 +27,7 @@ check "two processes" "$(timeout 60 "$mpirun" -np 2 "$program")" 2
 
 if said=$("$program" --threads 3 2>&1); then fail "three ranks share 64 rows"; fi
 [ "$said" = "distributed_gradients: a batch of 64 rows cannot be shared equally by 3 ranks" ] || fail "it says: $said"
+if [ -c /dev/full ]; then
+  if said=$(timeout 60 "$program" --threads 1 2>&1 > /dev/full); then fail "a full disk: it ended well"; fi
+  [ "$said" = "distributed_gradients: the standard output cannot be written" ] || fail "on a full disk it says: $said"
+fi

@@ -77,5 +77,11 @@ for option in --vocabulary --positions; do
 done
 refused "no inputs" "^infer: --inputs: $scratch/nowhere does not exist$" $sizes --weights "$scratch/own" --inputs "$scratch/nowhere" --outputs "$scratch/logits"
 refused "no weights" "^infer: --weights: $scratch/nowhere does not exist$" $sizes --weights "$scratch/nowhere" $files
+if [ -c /dev/full ]; then
+  if said=$("$program" --help 2>&1 > /dev/full) || [ "$said" != "infer: the standard output cannot be written" ]; then
+    printf '%s\n' "FAILED a full disk: --help said '$said'"
+    failures=$((failures + 1))
+  fi
+fi
 [ $failures -eq 0 ] && echo "infer reads and writes weights, and refuses what it should"
 exit $((failures > 0))
