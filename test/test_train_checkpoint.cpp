@@ -3,7 +3,6 @@
 // refused.
 #include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
@@ -122,6 +121,38 @@ std::vector<std::string> names_in(const fs::path& folder) {
   std::sort(names.begin(), names.end());
   return names;
 }
+
+/// Writes a file of tensors anew, without its metadata; the last tensor by name is called `last`, unless that
+/// is empty.
+void rewrite(const fs::path& path, const std::string& last = {}) {
+  io::SafetensorsWriter anew;
+  {
+    const io::Safetensors file(path);
+    for (const auto& [name, tensor] : file.tensors()) {
+      const std::string to = last.empty() || name != file.tensors().rbegin()->first ? name : last;
+      if (tensor.dtype == "I64") {
+        anew.add_number(to, file.read_number(name));
+        continue;
+      }
+      Shape shape;
+      for (const std::int64_t extent : tensor.shape) shape.extent[shape.rank++] = static_cast<int>(extent);
+      std::vector<float> values(static_cast<std::size_t>(tensor.elements));
+      file.read(name, shape, values);
+      anew.add(to, shape, values);
+    }
+  }
+  anew.write(path);
+}
+
+/// What a rank has of the state of a training.
+class Seen {
+ public:
+  void tensor(std::string_view, const Shape&, std::span<float> values) {
+    numbers.insert(numbers.end(), values.begin(), values.end());
+  }
+  void counter(std::string_view, std::int64_t& number) { numbers.push_back(static_cast<double>(number)); }
+  std::vector<double> numbers;
+};
 
 }  // namespace
 
@@ -454,8 +485,8 @@ TEST_CASE("neither servers beside workers nor workers wait for a rank that refus
     try {
       fit<Beside>({.ranks = 4, .checkpoints = options});
       FAIL("a damaged file was read");
-    } catch (const CheckpointError& error) {
-      CHECK(std::string(error.what()).starts_with(file.string()));
+    } catch (const Error& error) {
+      CHECK(std::string(error.what()).find(file.string()) != std::string::npos);
     }
     CHECK(watch.seconds() < 10);
     fs::resize_file(file, size);
@@ -580,6 +611,34 @@ TEST_CASE("checkpoints that do not fit or are damaged are refused in one sentenc
   CHECK_THROWS_AS(train::Checkpoints(other, {.directory = "x", .keep = 0}), ConfigError);
 }
 
+TEST_CASE("ranks whose checkpoint is damaged on one of them change nothing, and all say which file it is") {
+  const Folder folder;
+  const train::CheckpointOptions options{.directory = folder.path, .resume = true};
+  fit<AllReduce>({.checkpoints = options, .epochs = 1});
+  for (const char* const name : {"rank-1.safetensors", "training.safetensors"}) {
+    const fs::path file = folder.path / "step-5" / name;
+    fs::copy_file(file, folder.path / "sound");
+    rewrite(file, "lost");
+    Threads::World(2).run([&](Threads endpoint) {
+      Made<AllReduce> trainer(config_of<AllReduce>({}), endpoint, comm::Options{.deadline = Seconds(20)});
+      train::Checkpoints checkpoints(trainer, options);
+      Seen before, after;
+      trainer.visit_state(before, train::Visit::read);
+      std::string said;
+      try {
+        checkpoints.restore();
+      } catch (const Error& error) {
+        said = error.what();
+      }
+      CHECK(said.find(file.string()) != std::string::npos);
+      trainer.visit_state(after, train::Visit::read);
+      CHECK(after.numbers == before.numbers);
+    });
+    fs::rename(folder.path / "sound", file);
+  }
+  CHECK(fit<AllReduce>({.checkpoints = options, .epochs = 2}).steps == 5);
+}
+
 TEST_CASE("a resumed fit lists the options that have changed, and refuses another order of an epoch's rows") {
   using Alone = Trainer<Normed, optim::Adam, comm::None, Reference<float>>;
   const Folder folder;
@@ -642,22 +701,7 @@ TEST_CASE("checkpoints that do not name their optimizer are read") {
   const train::CheckpointOptions options{.directory = folder.path, .resume = true};
   fit<AllReduce>({.ranks = 1, .checkpoints = options, .epochs = 1});
   const fs::path file = folder.path / "step-9" / "training.safetensors";
-  {
-    const io::Safetensors named(file);
-    io::SafetensorsWriter nameless;
-    for (const auto& [name, tensor] : named.tensors()) {
-      if (tensor.dtype == "I64") {
-        nameless.add_number(name, named.read_number(name));
-        continue;
-      }
-      Shape shape;
-      for (const std::int64_t extent : tensor.shape) shape.extent[shape.rank++] = static_cast<int>(extent);
-      std::vector<float> values(static_cast<std::size_t>(tensor.elements));
-      named.read(name, shape, values);
-      nameless.add(name, shape, values);
-    }
-    nameless.write(file);
-  }
+  rewrite(file);
   REQUIRE(io::Safetensors(file).metadata().empty());
   Trainer<Normed, optim::Sgd, comm::None, Reference<float>> other({.batch = 10});
   train::Checkpoints foreign(other, options);

@@ -170,6 +170,24 @@ class Restore {
   std::optional<io::Safetensors> own_;  // none if the number of ranks or workers differs
 };
 
+/// A state visitor that reads what `restore` would restore and changes nothing. An error ends no rank's
+/// visit, in which the other ranks take part; `expect_whole` throws it.
+class Rehearsal {
+ public:
+  explicit Rehearsal(Restore& restore) : restore_(restore) {}
+  void tensor(std::string_view name, const Shape& shape, std::span<float> values);
+  void counter(std::string_view name, std::int64_t& number);
+  /// Throws the error of the first tensor or counter that could not be read.
+  void expect_whole() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  Restore& restore_;
+  std::vector<float> values_;  // of one tensor
+  std::exception_ptr failure_;
+};
+
 /// Keeps the state of a trainer's fits in a folder, periodically and at the end of each fit:
 ///
 ///     train::Checkpoints checkpoints(trainer, {.directory = "runs/7", .every = 500, .resume = true});
@@ -212,16 +230,25 @@ class Checkpoints final : public Keeper {
   }
 
   /// Restores the trainer to the newest checkpoint, if any, and returns its position. Only reads: the folder
-  /// may be that of a run that goes on.
+  /// may be that of a run that goes on. If a rank cannot restore all of its state, every rank throws, and no
+  /// rank has changed any: that rank throws CheckpointError, the others a ConfigError that repeats its
+  /// reason.
   std::optional<FitPosition> restore() {
     if (!find_newest()) return std::nullopt;
     FitPosition position;
-    Restore restore(folder_, kept_, trainer_.workers());
-    changed_.clear();
-    trainer_.visit_options(
-        [&](std::string_view name, const std::string& text) { restore.compare(name, text, changed_); });
-    trainer_.visit_state(restore, Visit::write);
-    visit(restore, position);
+    std::optional<Restore> restore;
+    all_or_none(trainer_.comm(), "checkpoint", [&] {
+      restore.emplace(folder_, kept_, trainer_.workers());
+      changed_.clear();
+      trainer_.visit_options(
+          [&](std::string_view name, const std::string& text) { restore->compare(name, text, changed_); });
+    });
+    Rehearsal rehearsal(*restore);
+    trainer_.visit_state(rehearsal, Visit::read);
+    visit(rehearsal, position);
+    all_or_none(trainer_.comm(), "checkpoint", [&] { rehearsal.expect_whole(); });
+    trainer_.visit_state(*restore, Visit::write);
+    visit(*restore, position);
     return position;
   }
 
@@ -471,6 +498,26 @@ CONVOY_FUNCTION void Restore::counter(std::string_view name, std::int64_t& numbe
                           "checkpoint was written with");
   else
     number = training_.read_number(name);
+}
+
+CONVOY_FUNCTION void Rehearsal::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
+  if (failure_) return;
+  try {
+    values_.resize(values.size());
+    restore_.tensor(name, shape, values_);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+CONVOY_FUNCTION void Rehearsal::counter(std::string_view name, std::int64_t& number) {
+  if (failure_) return;
+  try {
+    std::int64_t read = number;
+    restore_.counter(name, read);
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
 }
 #endif
 
