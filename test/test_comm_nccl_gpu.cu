@@ -39,8 +39,9 @@ constexpr std::int64_t count = 300'000;
 template <class C>
 std::vector<float> trained(C& comm) {
   const std::vector<Range> buckets{{0, 1000}, {1000, 200'007}, {200'007, count}};
-  memory::Device space;
-  const memory::Array<float, memory::Device> gradients(space, count), parameters(space, count);
+  memory::Device space(comm.memory());
+  const memory::Array<float, memory::Device> gradients(space, count, memory::exchanged),
+      parameters(space, count, memory::exchanged);
   std::vector<float> seen(count);
   comm.open(comm::Fingerprint(), {.gradients = {gradients.data(), count},
                                   .parameters = {parameters.data(), count},

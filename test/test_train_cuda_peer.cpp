@@ -145,8 +145,11 @@ TEST_CASE("ranks train over peer memory as over NCCL, and end with the same bits
   const emulation::With open({.closed_to_host = false});
   for (const float clip : {0.0f, 0.5f}) {
     CAPTURE(clip);
-    const auto expected = trained<Nccl>(2, {.clip = clip});
-    const auto seen = trained<Peer>(2, {.clip = clip});
+    comm::Traffic by_nccl, by_peer;
+    const auto expected = trained<Nccl>(2, {.clip = clip, .sent = &by_nccl});
+    CHECK(by_nccl.arenas == comm::Access::symmetric);
+    const auto seen = trained<Peer>(2, {.clip = clip, .sent = &by_peer});
+    CHECK(by_peer.arenas == comm::Access::plain);
     const auto sharded = trained<comm::Sharded<Peer>>(2, {.clip = clip});
     const auto encoded = trained<Encoded>(2, {.clip = clip});
     REQUIRE(expected[0].size() > 100);

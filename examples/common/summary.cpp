@@ -72,6 +72,7 @@ void print_table(const Summary& s) {
   row("model", s.model + number(" (%lld parameters)", static_cast<long long>(s.parameters)));
   row("data", s.data);
   row("exchange", s.comm + (s.codec == "none" ? "" : " of " + s.codec) + " over " + s.transport);
+  if (s.arenas != "plain") row("arenas", s.arenas);
   const std::optional<double> sent = sent_per_step(s);
   row("sent by rank 0", sent ? number("%.2f MB a step", *sent / 1e6) +
                                    (s.comm.starts_with("hierarchical") ? " between nodes" : "")
@@ -113,6 +114,7 @@ void write_json(const Summary& s, const std::string& path) {
       {"codec", s.codec},
       {"sent_bytes_per_step", nullable(sent_per_step(s))},
       {"transport", s.transport},
+      {"arenas", s.arenas},
       {"device", s.device},
       {"precision", s.precision},
       {"data", s.data},

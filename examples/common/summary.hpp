@@ -14,9 +14,10 @@ namespace examples {
 /// The facts of one run.
 struct Summary {
   std::string model, comm, codec, transport, device, precision, data;
-  std::string unit = {};  ///< what a row holds `per_row` of
-  double per_row = 0;     ///< 0: nothing that is counted
-  int world = 1;          ///< ranks that compute
+  std::string arenas = "plain";  ///< how the exchange accesses them (comm::Access)
+  std::string unit = {};         ///< what a row holds `per_row` of
+  double per_row = 0;            ///< 0: nothing that is counted
+  int world = 1;                 ///< ranks that compute
   int batch_per_rank = 0, threads = 1;
   std::vector<double> shares;  ///< of a batch; empty: equal
   std::int64_t parameters = 0;

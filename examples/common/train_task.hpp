@@ -182,6 +182,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                         .device = o.device,
                         .precision = o.precision,
                         .data = task.data,
+                        .arenas = std::string(comm::name_of(trainer.comm().traffic().arenas)),
                         .unit = task.unit,
                         .per_row = task.per_row,
                         .world = workers,

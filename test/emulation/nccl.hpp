@@ -7,7 +7,8 @@
 // in progress as well, and its communicator does not exist yet, although the call returns ncclSuccess. Sums
 // are computed in rank order; each partial sum is rounded to the type. Anything that NCCL forbids or leaves
 // undefined is refused: another call while one is in progress, mismatched calls of the ranks, a split while
-// work is under way, freeing registered memory. All ranks of a world must send and receive in the same
+// work is under way, freeing registered memory, ending a communicator that has windows, and collectives for
+// which the ranks pass different places of a window. All ranks of a world must send and receive in the same
 // groups. All ranks are on one node, so that ncclCommDestroy waits until the others end their communicators;
 // ncclCommAbort, which may wait as well, does not.
 #pragma once
@@ -24,6 +25,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -40,6 +42,9 @@ namespace emulation {
 struct NcclSettings {
   bool refuses_shared_gpus = false;   ///< as NCCL does up to 2.29
   bool refuses_registration = false;  ///< fails to register memory
+  bool has_windows = true;          ///< else there are none, as where GPUs cannot access one another's memory
+  bool has_memory = true;           ///< else ncclMemAlloc fails
+  int version = NCCL_VERSION_CODE;  ///< of the library
   std::atomic<bool> hangs_in_abort = false;
   std::chrono::milliseconds delay{};  ///< multiplied by the rank; waited before a call is given to its stream
 };
@@ -48,13 +53,15 @@ inline NcclSettings nccl_settings;
 /// Counts that tests read.
 struct NcclCounts {
   std::atomic<int> communicators = 0;  ///< alive
-  std::atomic<int> registrations = 0;  ///< of memory, alive
+  std::atomic<int> registrations = 0;  ///< of memory, alive; windows do not count
+  std::atomic<int> windows = 0;        ///< alive
+  std::atomic<int> windows_made = 0;   ///< so far
   std::atomic<int> aborts = 0;
   std::atomic<int> enqueued = 0;  ///< calls that communicate, or groups of them, over all ranks
 };
 inline NcclCounts nccl_counts;
 
-enum class Collective { all_reduce, reduce, reduce_scatter, all_gather, broadcast, split, messages };
+enum class Collective { all_reduce, reduce, reduce_scatter, all_gather, broadcast, split, window, messages };
 
 /// A message that a rank sends or receives.
 struct NcclMessage {
@@ -76,10 +83,12 @@ struct NcclWork {
   int root = 0, color = 0, key = 0;
   ncclComm_t* made = nullptr;
   std::vector<NcclMessage> sent = {}, received = {};
+  // Which of the communicator's windows has the memory that other ranks access, and where in it; -1: none.
+  std::ptrdiff_t window = -1, offset = 0;
 
   bool fits(const NcclWork& other) const {
     return what == other.what && count == other.count && type == other.type && op == other.op &&
-           root == other.root;
+           root == other.root && window == other.window && offset == other.offset;
   }
 };
 
@@ -98,6 +107,12 @@ struct ncclComm {
   std::shared_ptr<std::atomic<bool>> aborted = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<std::atomic<int>> under_way = std::make_shared<std::atomic<int>>(0);  // works on streams
   std::set<void*> registered;                                                           // handles
+  struct Window {
+    const std::byte* begin;
+    std::size_t bytes;
+    std::uintptr_t held;
+  };
+  std::vector<Window> windows;  // in the order of their registration
   std::thread job;
 
   ~ncclComm() {
@@ -281,6 +296,8 @@ struct NcclWorld {
         }
         return ncclSuccess;
       }
+      case Collective::window:  // the ranks have passed equal sizes
+        return ncclSuccess;
       case Collective::messages:
         return deliver(of);
     }
@@ -338,7 +355,16 @@ inline ncclResult_t begin_group(ncclComm_t comm, std::vector<std::pair<NcclWork,
   return result;
 }
 
-inline ncclResult_t collective(ncclComm_t comm, const NcclWork& work, cudaStream_t stream) {
+inline ncclResult_t collective(ncclComm_t comm, NcclWork work, cudaStream_t stream) {
+  // Ranks read one another's inputs or write one another's outputs, but not both if the ranks' parts are
+  // unequal.
+  const void* const accessed = work.what == Collective::reduce_scatter ? work.send : work.receive;
+  for (std::size_t w = 0; w < comm->windows.size(); ++w)
+    if (const auto at = static_cast<const std::byte*>(accessed) - comm->windows[w].begin;
+        at >= 0 && static_cast<std::size_t>(at) < comm->windows[w].bytes) {
+      work.window = static_cast<std::ptrdiff_t>(w);
+      work.offset = at;
+    }
   if (nccl_group.depth == 0) return begin_group(comm, {{work, stream}});
   nccl_group.comm = comm;
   nccl_group.works.push_back({work, stream});
@@ -385,7 +411,52 @@ inline ncclResult_t deregister(ncclComm_t comm, void* handle) {
   return ncclSuccess;
 }
 
+/// Memory of ncclMemAlloc, which may be registered as a window.
+struct NcclAllocations {
+  static constexpr std::size_t page = NCCL_WIN_REQUIRED_ALIGNMENT;
+  struct Piece {
+    void* allocated;  // by cudaMalloc; the piece begins at the first page in it
+    std::size_t bytes;
+  };
+  std::mutex mutex;
+  std::map<std::byte*, Piece> pieces;
+
+  static NcclAllocations& of_process() {
+    static NcclAllocations all;
+    return all;
+  }
+  bool holds(const void* p, std::size_t bytes) {
+    const std::lock_guard lock(mutex);
+    auto next = pieces.upper_bound(const_cast<std::byte*>(static_cast<const std::byte*>(p)));
+    if (next == pieces.begin()) return false;
+    const auto& [begin, piece] = *--next;
+    return static_cast<const std::byte*>(p) + bytes <= begin + piece.bytes;
+  }
+};
+
+inline ncclResult_t register_window(ncclComm_t comm, const void* p, std::size_t bytes, ncclWindow_t* window) {
+  if (!NcclAllocations::of_process().holds(p, bytes) ||
+      reinterpret_cast<std::uintptr_t>(p) % NCCL_WIN_REQUIRED_ALIGNMENT != 0)
+    return ncclInvalidArgument;
+  const auto* begin = static_cast<const std::byte*>(p);
+  for (const ncclComm::Window& other : comm->windows)
+    if (other.begin < begin + bytes && begin < other.begin + other.bytes)
+      return refused(comm, "memory in two windows");
+  ++nccl_counts.windows;
+  ++nccl_counts.windows_made;
+  comm->windows.push_back({begin, bytes, Held::of_process().hold(p, bytes, "NCCL has registered")});
+  *window = reinterpret_cast<ncclWindow_t>(comm->windows.back().held);
+  return ncclSuccess;
+}
+
+inline void drop_window(ncclComm_t comm) {
+  Held::of_process().let_go(comm->windows.back().held);
+  comm->windows.pop_back();
+  --nccl_counts.windows;
+}
+
 inline void end_comm(ncclComm_t comm) {
+  while (!comm->windows.empty()) drop_window(comm);
   while (!comm->registered.empty()) deregister(comm, *comm->registered.begin());
   {
     const std::lock_guard lock(comm->world->mutex);
@@ -401,7 +472,7 @@ inline void end_comm(ncclComm_t comm) {
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  *version = emulation::nccl_settings.version;
   return ncclSuccess;
 }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -468,6 +539,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return emulation::begin_job(comm, [] { return ncclSuccess; });
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (!comm->windows.empty()) return emulation::refused(comm, "destroyed with windows");
   comm->world->begin_to_end();
   comm->world->end_together();
   emulation::end_comm(comm);
@@ -489,6 +561,51 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* p, size_t bytes, void
 }
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
   return emulation::deregister(comm, handle);
+}
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* p, size_t bytes, ncclWindow_t* window, int flags) {
+  if (emulation::nccl_settings.version < NCCL_VERSION(2, 27, 3))
+    throw std::logic_error("this version of NCCL has no ncclCommWindowRegister");
+  if (flags != NCCL_WIN_COLL_SYMMETRIC) return emulation::refused(comm, "a window that is not symmetric");
+  *window = nullptr;
+  const std::size_t number = comm->next++;
+  return emulation::begin_job(comm, [=] {
+    if (!emulation::nccl_settings.has_windows) return ncclSuccess;
+    const emulation::NcclWork work{.what = emulation::Collective::window, .count = bytes};
+    const ncclResult_t met = comm->world->meet(number, comm->rank, work, *comm->aborted);
+    return met == ncclSuccess ? emulation::register_window(comm, p, bytes, window) : met;
+  });
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  if (*comm->under_way > 0) return emulation::refused(comm, "a window deregistered while work was under way");
+  if (comm->windows.empty() || reinterpret_cast<std::uintptr_t>(window) != comm->windows.back().held)
+    return emulation::refused(comm, "windows deregistered in another order than backward");
+  emulation::drop_window(comm);
+  return ncclSuccess;
+}
+ncclResult_t ncclMemAlloc(void** made, size_t bytes) {
+  using All = emulation::NcclAllocations;
+  *made = nullptr;
+  void* allocated = nullptr;
+  if (!emulation::nccl_settings.has_memory || cudaMalloc(&allocated, bytes + All::page) != cudaSuccess)
+    return ncclUnhandledCudaError;
+  const auto skip = All::page - reinterpret_cast<std::uintptr_t>(allocated) % All::page;
+  auto* const begin = static_cast<std::byte*>(allocated) + skip;
+  const std::lock_guard lock(All::of_process().mutex);
+  All::of_process().pieces[begin] = {allocated, bytes};
+  *made = begin;
+  return ncclSuccess;
+}
+ncclResult_t ncclMemFree(void* p) {
+  auto& all = emulation::NcclAllocations::of_process();
+  void* allocated = nullptr;
+  {
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.pieces.find(static_cast<std::byte*>(p));
+    if (found == all.pieces.end()) return ncclInvalidArgument;
+    allocated = found->second.allocated;
+    all.pieces.erase(found);
+  }
+  return cudaFree(allocated) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 ncclResult_t ncclGroupStart() {

@@ -20,6 +20,7 @@
 #include <convoy/core/range.hpp>
 #include <convoy/memory/anywhere.hpp>
 #include <convoy/memory/ready.hpp>
+#include <convoy/memory/space.hpp>
 
 namespace convoy::comm {
 
@@ -62,11 +63,22 @@ struct Observer {
   void* context = nullptr;
 };
 
+/// How the exchange between ranks accesses the arenas that were opened.
+enum class Access : unsigned char {
+  plain,       ///< as any memory
+  registered,  ///< registered with the library that exchanges, which may then avoid copies
+  symmetric,   ///< registered by all ranks as one window, so that GPUs may access one another's arenas
+};
+constexpr std::string_view name_of(Access access) {
+  return access == Access::plain ? "plain" : access == Access::registered ? "registered" : "symmetric";
+}
+
 /// The payload that a rank has sent since its Comm was constructed. A policy may leave out reads of shared
 /// memory and exchanges inside a node, where nothing is sent.
 struct Traffic {
   std::int64_t messages = 0;
   std::int64_t bytes = 0;  ///< without the transport's headers
+  Access arenas{};
 };
 
 /// `void(double share, double& speed)`: measures how many rows per second this worker computes when it takes
@@ -121,7 +133,8 @@ struct Reduction;
 /// - `shares(measure)`: the workers' shares of a batch, which sum to 1; empty if all are equal. If shares
 ///   follow speed, it calls `measure` on every worker, as often as the policy needs. Every worker calls
 ///   `shares` before its first step.
-/// - `memory()`: the memory resource for arenas that the exchange can use without copying.
+/// - `memory()`: the memory resource for arenas that the exchange can use without copying; null if any memory
+///   of its space will do. Ask by `arena_memory`.
 /// - `visit_state(visitor)`: visits the state that the exchange carries from step to step (comm/state.hpp);
 ///   called after `open`, between steps, on all ranks.
 /// - `observe(observer)`, `traffic()`.
@@ -195,6 +208,15 @@ class Closing {
 template <class C, class S>
 inline constexpr bool works_in =
     std::is_same_v<typename C::Space, S> || std::is_same_v<typename C::Space, memory::Anywhere>;
+
+/// The memory resource for arenas of a Comm in the space S; null if any memory of the space will do.
+template <memory::Space S, Comm C>
+std::pmr::memory_resource* arena_memory(C& comm) {
+  if constexpr (std::is_same_v<typename C::Space, memory::Anywhere> && !S::addressable)
+    return nullptr;
+  else
+    return comm.memory();
+}
 
 /// Whether the type of a Comm alone tells that no rule may decide over the whole gradient. If false, call
 /// `decides()` on the object.

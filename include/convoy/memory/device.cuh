@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <memory_resource>
+#include <new>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <convoy/memory/buffer.hpp>
 #include <convoy/memory/late.hpp>
 #include <convoy/memory/pinned.cuh>
 #include <convoy/memory/space.hpp>
@@ -104,8 +107,8 @@ class KeptBack {
 
 /// The memory of the GPU that was the calling thread's current device at construction (device::use sets it),
 /// and a stream of its own. Any thread may use this space, one at a time; its GPU becomes that thread's
-/// current device. Memory comes from cudaMalloc, which communication libraries can register. Throws
-/// device::DeviceError if there is no GPU or a CUDA call fails.
+/// current device. Memory comes from cudaMalloc; that of arrays that ranks exchange comes from `arenas`, if
+/// that is not null and has room. Throws device::DeviceError if there is no GPU or a CUDA call fails.
 class Device {
  public:
   static constexpr std::string_view name = "device";
@@ -113,7 +116,8 @@ class Device {
   /// Most bytes that `write` passes as a kernel argument, without a copy.
   static constexpr std::size_t few = detail::FewBytes::most;
 
-  Device() : ordinal_(chosen()), stream_(device::make_stream()) {
+  explicit Device(std::pmr::memory_resource* arenas = nullptr)
+      : exchanged_(arenas), ordinal_(chosen()), stream_(device::make_stream()) {
     for (device::Event& event : marks_) event = device::make_event();
     squares_ = static_cast<double*>(
         allocate(static_cast<std::size_t>(detail::SumSquares::most_blocks) * sizeof(double)));
@@ -167,9 +171,25 @@ class Device {
     device::check(cudaMemsetAsync(made, 0, bytes, stream()), "clear memory");
     return made;
   }
-  void release(void* p, std::size_t) {
+  /// Memory of an array that ranks exchange.
+  void* allocate_exchanged(std::size_t bytes) {
+    if (exchanged_ == nullptr) return allocate(bytes);
+    enter();
+    try {
+      exchanged_pieces_.push_back(exchanged_->allocate(bytes, alignment));
+    } catch (const std::bad_alloc&) {
+      return allocate(bytes);
+    }
+    void* const made = exchanged_pieces_.back();
+    device::check(cudaMemsetAsync(made, 0, bytes, stream()), "clear memory");
+    return made;
+  }
+  void release(void* p, std::size_t bytes) {
     cudaStreamSynchronize(stream());
-    cudaFree(p);
+    if (std::erase(exchanged_pieces_, p) > 0)
+      exchanged_->deallocate(p, bytes, alignment);
+    else
+      cudaFree(p);
   }
 
   /// Pins host memory that is often copied from and to this space.
@@ -249,6 +269,8 @@ class Device {
     if (bytes > 0) device::check(cudaMemcpyAsync(to, from, bytes, kind, stream()), "copy memory");
   }
 
+  std::pmr::memory_resource* exchanged_;
+  std::vector<void*> exchanged_pieces_;
   int ordinal_;
   device::Stream stream_;
   // More events than buckets and micro-steps in flight. Waiting for an event that was recorded again takes

@@ -71,6 +71,11 @@ class AllDone {
   S& space_;
 };
 
+/// Tag of arrays that ranks exchange. A space with `allocate_exchanged(bytes)` takes them from memory of the
+/// exchange (Comm::memory()), if that has any.
+struct Exchanged {};
+inline constexpr Exchanged exchanged;
+
 /// `size` elements in a space, zeroed at the start, released at the end. Move only. The space must outlive
 /// the array.
 template <class T, Space S>
@@ -79,6 +84,9 @@ class Array {
   Array() = default;
   Array(S& space, std::size_t size) : space_(&space), size_(size) {
     if (size > 0) data_ = static_cast<T*>(space.allocate(size * sizeof(T)));
+  }
+  Array(S& space, std::size_t size, Exchanged) : space_(&space), size_(size) {
+    if (size > 0) data_ = static_cast<T*>(space.allocate_exchanged(size * sizeof(T)));
   }
   Array(Array&& other) noexcept
       : space_(other.space_),

@@ -5,10 +5,12 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include <convoy/comm/comm.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/memory/host.hpp>
@@ -23,11 +25,11 @@
 
 namespace convoy::train {
 
-/// Makes the space of an Exec. On the host, it allocates memory that the Comm can use without copying.
+/// Makes the space of an Exec, whose arenas the Comm can use without copying.
 template <class Space, class Comm>
 Space make_space(Comm& comm) {
-  if constexpr (std::same_as<Space, memory::Host>)
-    return memory::Host(comm.memory());
+  if constexpr (std::constructible_from<Space, std::pmr::memory_resource*>)
+    return Space(comm::arena_memory<Space>(comm));
   else
     return Space();
 }

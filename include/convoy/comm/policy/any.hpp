@@ -123,7 +123,7 @@ class AnyIn : public OnSpans<AnyIn<S>> {
     explicit Held(Arguments&&... arguments) : comm(std::forward<Arguments>(arguments)...) {
       this->is = facts(comm);
     }
-    std::pmr::memory_resource* memory() override { return comm.memory(); }
+    std::pmr::memory_resource* memory() override { return arena_memory<S>(comm); }
     void open(const Fingerprint& fingerprint, const Layout& layout) override {
       comm.open(fingerprint, layout);
     }

@@ -24,7 +24,6 @@
 #include <convoy/core/decision.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/cuda.cuh>
-#include <convoy/memory/pages.hpp>
 #include <convoy/memory/space.hpp>
 
 namespace convoy::comm {
@@ -57,7 +56,7 @@ class DeviceBuckets : public Defaults<C> {
  public:
   using Space = S;
 
-  std::pmr::memory_resource* memory() { return memory::pages(); }
+  std::pmr::memory_resource* memory() { return nullptr; }
   void observe(Observer observer) { observer_ = observer; }
   /// Counts each exchange as one message, with the bytes that a ring sends.
   Traffic traffic() const { return traffic_; }

@@ -34,7 +34,6 @@
 #include <convoy/comm/transport/group.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
-#include <convoy/memory/pages.hpp>
 
 namespace convoy::comm {
 
@@ -137,7 +136,7 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   int rank() const { return bootstrap_.rank(); }
   int size() const { return bootstrap_.size(); }
   const Nodes& nodes() const { return nodes_; }
-  std::pmr::memory_resource* memory() { return memory::pages(); }
+  std::pmr::memory_resource* memory() { return inside_.memory(); }
   void observe(Observer observer) { observer_ = observer; }
   /// The streams of the levels may wait for each other. Between GPUs `across_` is closed first, because its
   /// stream waits for other nodes. Through host memory `inside_` is closed first, because the copies to the

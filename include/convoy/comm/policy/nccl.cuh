@@ -20,8 +20,8 @@
 namespace convoy::comm {
 
 /// Implements Nccl and Sharded<Nccl> for arenas in a space of CUDA memory whose `stream()` is the compute
-/// stream (policy/nccl_exchange.cuh). NCCL sums the gradients in an order that depends only on the world and
-/// the sizes; every rank gets the same bits.
+/// stream (policy/nccl_exchange.cuh). NCCL sums the gradients in an order that depends only on the world, the
+/// sizes and how the arenas are registered (Traffic::arenas); every rank gets the same bits.
 template <memory::Space S, bool sharded>
 class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
   using Base = NcclExchange<BasicNccl, S, sharded>;
@@ -46,8 +46,9 @@ class BasicNccl : public NcclExchange<BasicNccl<S, sharded>, S, sharded> {
     Base::start_anew();
     Base::take(layout);
     const auto gradients = std::as_writable_bytes(layout.gradients);
-    if constexpr (sharded)
-      Base::register_memory({gradients, std::as_writable_bytes(layout.parameters)});
+    const auto parameters = std::as_writable_bytes(layout.parameters);
+    if (sharded && parameters.data() != gradients.data())
+      Base::register_memory({gradients, parameters});
     else
       Base::register_memory({gradients});
   }

@@ -29,6 +29,7 @@
 #include <convoy/comm/bootstrap/bootstrap.hpp>
 #include <convoy/comm/bootstrap/gate.cuh>
 #include <convoy/comm/bootstrap/place.cuh>
+#include <convoy/comm/comm.hpp>
 #include <convoy/comm/error.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
@@ -60,6 +61,23 @@ struct NcclOptions {
 };
 
 namespace detail {
+
+// NCCL's first version whose ranks register memory as one window. The header may be newer than the library
+// that is loaded.
+inline constexpr int nccl_version_of_windows = NCCL_VERSION(2, 27, 3);
+
+/// The version of the NCCL that is loaded, in the form of NCCL_VERSION_CODE.
+inline int nccl_version() {
+  int version = 0;
+  ncclGetVersion(&version);
+  return version;
+}
+
+// Memory that is registered with NCCL.
+struct NcclMapping {
+  Access access = Access::plain;
+  void* handle = nullptr;
+};
 
 // The description of a call, for error sentences.
 struct NcclCall {
@@ -167,12 +185,14 @@ class Communicator {
     const device::Event done = device::make_event();
     device::check(cudaEventRecord(done.get(), stream()), "mark a stream");
     await(done.get(), what);
+    const auto made = std::make_shared<ncclComm_t>();
     call(what, [&](ncclComm_t parent) {
-      split_ = std::make_shared<ncclComm_t>();
-      return ncclCommSplit(parent, color, key, split_.get(), &config);
+      written_late_ = made;
+      return ncclCommSplit(parent, color, key, made.get(), &config);
     });
     const std::lock_guard lock(mutex_);
-    return *std::exchange(split_, nullptr);
+    written_late_.reset();
+    return *made;
   }
   /// Like `call`, for host numbers: `f(comm, stream)` gets their own communicator and stream.
   template <class F>
@@ -229,21 +249,47 @@ class Communicator {
     look_for_errors({.operation = "exchange"});
   }
 
-  /// Registers memory, which NCCL can then use without copies, and returns its handle; null if NCCL refuses.
-  void* register_memory(void* p, std::size_t bytes) {
+  /// Registers memory, which NCCL can then use without copies; plain if NCCL refuses.
+  NcclMapping register_memory(std::span<std::byte> memory) {
     void* handle = nullptr;
     const std::lock_guard lock(mutex_);
-    if (!connects() || bytes == 0) return nullptr;
+    if (!connects() || memory.empty()) return {};
     go_on();
-    const NcclCall what{.operation = "registration of memory", .bytes = bytes};
-    const ncclResult_t result = ncclCommRegister(comm_, p, bytes, &handle);
-    if (result != ncclSuccess && result != ncclInProgress) return nullptr;
+    const NcclCall what{.operation = "registration of memory", .bytes = memory.size()};
+    const ncclResult_t result = ncclCommRegister(comm_, memory.data(), memory.size(), &handle);
+    if (result != ncclSuccess && result != ncclInProgress) return {};
     settle(what, comm_, result);
-    return handle;
+    return {Access::registered, handle};
   }
-  void forget_memory(void* handle) {
+  /// Registers memory from ncclMemAlloc of the same size on every rank as one window; plain if NCCL has no
+  /// windows here. All ranks call it together.
+  NcclMapping register_window([[maybe_unused]] std::span<std::byte> memory) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+    if (!connects() || memory.empty()) return {};
+    const auto window = std::make_shared<ncclWindow_t>();
+    call({.operation = "registration of a window", .bytes = memory.size()}, [&](ncclComm_t comm) {
+      written_late_ = window;
+      const ncclResult_t result =
+          ncclCommWindowRegister(comm, memory.data(), memory.size(), window.get(), NCCL_WIN_COLL_SYMMETRIC);
+      return result == ncclInProgress ? result : ncclSuccess;  // a refusal leaves the window null
+    });
     const std::lock_guard lock(mutex_);
-    if (comm_ != nullptr && handle != nullptr) static_cast<void>(ncclCommDeregister(comm_, handle));
+    written_late_.reset();
+    if (*window != nullptr) return {Access::symmetric, *window};
+#endif
+    return {};
+  }
+  /// A no-op after an abort, which has ended the registration.
+  void forget_memory(const NcclMapping& mapping) {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == nullptr || mapping.access == Access::plain) return;
+    ncclResult_t result = ncclSuccess;
+    if (mapping.access == Access::registered) result = ncclCommDeregister(comm_, mapping.handle);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+    if (mapping.access == Access::symmetric)
+      result = ncclCommWindowDeregister(comm_, static_cast<ncclWindow_t>(mapping.handle));
+#endif
+    static_cast<void>(over(comm_, result, Deadline(options_.deadline)));
   }
 
  private:
@@ -364,8 +410,10 @@ class Communicator {
            hand_over(ncclCommDestroy, deadline);
   }
   static bool finalized(ncclComm_t comm, const Deadline& deadline) {
-    if (comm == nullptr) return true;
-    ncclResult_t state = ncclCommFinalize(comm);
+    return comm == nullptr || over(comm, ncclCommFinalize(comm), deadline);
+  }
+  // Waits until the call with this result is over. False if it fails or exceeds the deadline.
+  static bool over(ncclComm_t comm, ncclResult_t state, const Deadline& deadline) {
     for (Naps naps; state == ncclInProgress; naps.nap()) {
       if (deadline.expired()) return false;
       if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) return false;
@@ -387,7 +435,7 @@ class Communicator {
     for (ncclComm_t* const it : {&comm_, &numbers_})
       if (const ncclComm_t comm = std::exchange(*it, nullptr); comm != nullptr) {
         ++shared->left;
-        std::thread([shared, end, comm, device = device_, split = split_] {
+        std::thread([shared, end, comm, device = device_, late = written_late_] {
           cudaSetDevice(device);
           end(comm);
           const std::lock_guard lock(shared->mutex);
@@ -439,9 +487,9 @@ class Communicator {
   NcclOptions options_;
   device::Stream stream_, numbers_stream_;
   ncclComm_t comm_ = nullptr, numbers_ = nullptr;
-  // Where NCCL stores a communicator that it splits off. NCCL may write until the abort, perhaps after this
-  // rank has given up, so the aborting threads share it.
-  std::shared_ptr<ncclComm_t> split_;
+  // Where NCCL stores a communicator that it splits off, or a window. NCCL may write until the abort, perhaps
+  // after this rank has given up, so the aborting threads share it.
+  std::shared_ptr<void> written_late_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Expected> expected_;     // in the order of the stream

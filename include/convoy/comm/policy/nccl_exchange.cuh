@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -25,6 +26,7 @@
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/policy/device_buckets.cuh>
 #include <convoy/comm/policy/nccl_communicator.cuh>
+#include <convoy/comm/policy/nccl_memory.cuh>
 #include <convoy/core/dtype.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/cuda.cuh>
@@ -59,6 +61,15 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   using Base::broadcast;
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction);
   void broadcast(void* data, std::size_t bytes, int root);
+  /// Memory that NCCL can register as windows.
+  std::pmr::memory_resource* memory() {
+    return connects() && options().register_arenas ? &detail::NcclMemory::of_process() : nullptr;
+  }
+  Traffic traffic() const {
+    Traffic traffic = Base::traffic();
+    traffic.arenas = access_;
+    return traffic;
+  }
   void barrier() {
     constexpr std::array<std::byte, 1> mine{};
     if (connects()) gather_on_host(mine, "barrier");
@@ -97,9 +108,7 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
 
   /// Throws ConfigError on every rank unless all ranks have the same fingerprint and version of NCCL.
   void agree_on(Fingerprint fingerprint) {
-    int version = 0;
-    ncclGetVersion(&version);
-    fingerprint.add("nccl", version);
+    fingerprint.add("nccl", detail::nccl_version());
     agree(bootstrap_, fingerprint);
   }
 
@@ -120,13 +129,15 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   }
   /// Waits for all enqueued work, deregisters registered memory and frees allocated memory.
   void start_anew() {
-    if (!registered_.empty() || !memory_.empty()) await_all();
+    if (!mappings_.empty() || !memory_.empty()) await_all();
     unregister();
     memory_.clear();
   }
-  /// Registers memory with NCCL if the options ask for it. Either all ranks register or none, because NCCL
-  /// must not get registered memory on one rank and unregistered memory on another. The ranks of all groups
-  /// call it together.
+  /// Registers memory with NCCL if the options ask for it: as windows if it is from NcclMemory and NCCL has
+  /// windows, else as buffers of each rank. Either all ranks register all pieces, each piece alike, or none
+  /// registers any, because NCCL must not get registered memory on one rank and unregistered memory on
+  /// another. Memory that NCCL refuses to register is exchanged as it is. The ranks of all groups call it
+  /// together.
   void register_memory(std::initializer_list<std::span<std::byte>> pieces);
 
   /// Copies bytes from the GPU after all work enqueued on the stream `behind`. The copy itself cannot be
@@ -172,8 +183,14 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
     comm_->await(staging_done_.get(), {.operation = "end of the exchanges"});
   }
   void unregister() {
-    for (void* handle : registered_) comm_->forget_memory(handle);
-    registered_.clear();
+    for (; !mappings_.empty(); mappings_.pop_back()) comm_->forget_memory(mappings_.back());
+    access_ = Access::plain;
+  }
+  // The numbers of all ranks, rank by rank.
+  std::vector<std::uint8_t> of_all(std::span<const std::uint8_t> mine) {
+    std::vector<std::uint8_t> all(mine.size() * static_cast<std::size_t>(size()));
+    bootstrap_.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)));
+    return all;
   }
   void gather_on_host(std::span<const std::byte> mine, std::string_view operation);
 
@@ -188,7 +205,8 @@ class NcclExchange : public DeviceBuckets<C, S, sharded> {
   std::vector<OnDevice> memory_;
   device::Event staging_done_;
   std::unique_ptr<detail::Communicator> comm_;
-  std::vector<void*> registered_;
+  std::vector<detail::NcclMapping> mappings_;
+  Access access_ = Access::plain;   // of all registered memory
   std::vector<std::byte> on_host_;  // the gathered bytes
 };
 
@@ -243,14 +261,27 @@ void NcclExchange<C, S, sharded>::connect() {
 template <class C, memory::Space S, bool sharded>
 void NcclExchange<C, S, sharded>::register_memory(std::initializer_list<std::span<std::byte>> pieces) {
   if ((bootstrap_.alone() && !connects()) || !options().register_arenas) return;
-  std::uint8_t mine = 1;
-  for (const std::span<std::byte> piece : pieces) {
-    registered_.push_back(comm_->register_memory(piece.data(), piece.size()));
-    if (registered_.back() == nullptr) mine = 0;
+  const bool has_windows = detail::nccl_version() >= detail::nccl_version_of_windows;
+  std::vector<std::uint8_t> can, accesses;
+  for (const std::span<std::byte> piece : pieces)
+    can.push_back(has_windows && detail::NcclMemory::of_process().holds(piece) ? 1 : 0);
+  const std::size_t count = pieces.size();
+  const std::vector<std::uint8_t> all_can = of_all(can);
+  for (std::size_t i = 0; i < count; ++i) {
+    bool windows = true;
+    for (std::size_t at = i; at < all_can.size(); at += count) windows = windows && all_can[at] != 0;
+    const std::span<std::byte> piece = pieces.begin()[i];
+    detail::NcclMapping mapping = windows ? comm_->register_window(piece) : detail::NcclMapping();
+    if (mapping.access == Access::plain) mapping = comm_->register_memory(piece);
+    mappings_.push_back(mapping);
+    accesses.push_back(static_cast<std::uint8_t>(mapping.access));
   }
-  std::vector<std::uint8_t> everyone(static_cast<std::size_t>(size()));
-  bootstrap_.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(everyone)));
-  if (std::count(everyone.begin(), everyone.end(), 0) > 0) unregister();
+  const std::vector<std::uint8_t> all = of_all(accesses);
+  std::uint8_t least = static_cast<std::uint8_t>(Access::symmetric);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    least = all[i] == accesses[i % count] ? std::min(least, all[i]) : std::uint8_t{0};
+  if (least == 0) return unregister();
+  access_ = static_cast<Access>(least);
 }
 
 // Gathers the bytes of all ranks into on_host_ of every rank, through GPU memory.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -339,6 +340,7 @@ class Staged : public Wrapper<C> {
                                                                           Arguments&&... arguments)
       : Staged(Options{}, std::forward<First>(first), std::forward<Arguments>(arguments)...) {}
 
+  std::pmr::memory_resource* memory() { return nullptr; }
   void open(const Fingerprint& fingerprint, const Layout& layout);
   void begin(int bucket, Ready ready = {});
   void poll() {
@@ -409,8 +411,8 @@ void Staged<C, S>::open(const Fingerprint& fingerprint, const Layout& layout) {
   copy_out_.reset();
   const std::size_t size = layout.gradients.size();
   locked_gradients_ = {}, locked_parameters_ = {};
-  host_gradients_ = Buffer<float>(size, this->memory());
-  host_parameters_ = Buffer<float>(std::min(size, layout.parameters.size()), this->memory());
+  host_gradients_ = Buffer<float>(size, Base::memory());
+  host_parameters_ = Buffer<float>(std::min(size, layout.parameters.size()), Base::memory());
   locked_gradients_ = detail::lock(*space_, std::span<float>(host_gradients_));
   locked_parameters_ = detail::lock(*space_, std::span<float>(host_parameters_));
   whole_ = {0, static_cast<std::int64_t>(host_parameters_.size())};

@@ -17,6 +17,7 @@
 #include <convoy/exec/cuda/kernel/reduce.cuh>
 #include <convoy/memory/buffer.hpp>
 #include <convoy/memory/device.cuh>
+#include <convoy/memory/space.hpp>
 #include <convoy/memory/working_copy.hpp>
 
 namespace convoy::exec::cuda {
@@ -28,8 +29,8 @@ class Parameters {
   Parameters(const Plan& plan, DType element, memory::Device& space)
       : plan_(plan),
         space_(space),
-        values_(space, static_cast<std::size_t>(plan.sizes.parameters)),
-        gradients_(space, static_cast<std::size_t>(plan.sizes.exchanged)),
+        values_(space, static_cast<std::size_t>(plan.sizes.parameters), memory::exchanged),
+        gradients_(space, static_cast<std::size_t>(plan.sizes.exchanged), memory::exchanged),
         statistics_(space, static_cast<std::size_t>(plan.sizes.statistics)),
         element_(element),
         read_end_(end_of_live(plan)),
