@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <stdexcept>
@@ -21,6 +22,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <convoy/core/clock.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/memory/host.hpp>
 #include <convoy/memory/late.hpp>
@@ -174,6 +176,20 @@ class Remote {
     later([ready](memory::Host&) { wait_on_host(ready); });
   }
   void synchronize() { wait_on_host(mark()); }
+
+  struct Timestamp {
+    std::shared_ptr<Clock::time_point> at;
+    Ready passed;
+  };
+  Timestamp timestamp() {
+    auto at = std::make_shared<Clock::time_point>();
+    later([at](memory::Host&) { *at = Clock::now(); });
+    return {at, mark()};
+  }
+  Clock::time_point time_of(const Timestamp& timestamp) {
+    wait_on_host(timestamp.passed);
+    return *timestamp.at;
+  }
 
   /// Returns when a stream has passed the mark.
   static void wait_on_host(Ready ready) {

@@ -6,6 +6,7 @@
 #include "emulation/nccl.hpp"
 #include <convoy/memory/cuda.cuh>
 #include <convoy/memory/space.hpp>
+#include <convoy/memory/stream_clock.cuh>
 
 namespace device_test {
 
@@ -63,11 +64,16 @@ class Late {
   }
   void synchronize() { cudaStreamSynchronize(stream()); }
 
+  using Timestamp = device::Event;
+  Timestamp timestamp() { return clock_.timestamp(stream()); }
+  Clock::time_point time_of(Timestamp timestamp) { return clock_.time_of(std::move(timestamp)); }
+
  private:
   void later(std::function<void()> work) { emulation::run_on(stream(), std::move(work)); }
 
   device::Stream stream_ = device::make_stream();
   std::deque<device::Event> marks_;
+  device::StreamClock clock_;
 };
 static_assert(memory::Space<Late>);
 

@@ -1,7 +1,10 @@
 // EMULATES
 // The space of a GPU, with kernels run on the CPU.
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -100,5 +103,38 @@ TEST_CASE("numbers are filled, added and squared wherever they begin, with the s
         if (begin == 0 && beside == 0) first = squares;
         CHECK(squares == first);
       }
+  }
+}
+
+TEST_CASE("timestamps are of the moments when the stream reaches them, by the host's clock") {
+  for (const bool late : {false, true}) {
+    CAPTURE(late);
+    const emulation::With settings({.late = late});
+    Device space;
+    const auto nap = [&](int milliseconds) {
+      cudaLaunchHostFunc(
+          space.stream(),
+          [](void* time) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(*static_cast<int*>(time)));
+          },
+          &milliseconds);
+      space.synchronize();
+    };
+    const Clock::time_point before = Clock::now();
+    std::vector<Clock::time_point> at{space.time_of(space.timestamp())};
+    const std::vector<int> naps{3, 1100,
+                                5};  // the second is so long that later times count from another zero
+    for (const int milliseconds : naps) {
+      Device::Timestamp first = space.timestamp();
+      nap(milliseconds);
+      Device::Timestamp second = space.timestamp();
+      at.push_back(space.time_of(std::move(first)));
+      at.push_back(space.time_of(std::move(second)));
+      const auto rounding = std::chrono::microseconds(1);
+      CHECK(at[at.size() - 1] - at[at.size() - 2] >= std::chrono::milliseconds(milliseconds) - rounding);
+    }
+    CHECK(at.front() >= before);
+    CHECK(std::is_sorted(at.begin(), at.end()));
+    CHECK(Seconds(at.back() - Clock::now()).count() < 1);
   }
 }

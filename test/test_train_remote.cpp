@@ -387,3 +387,89 @@ TEST_CASE("a staged exchange refuses invalid calls, and waits no longer than its
     CHECK(updates == 2);
   });
 }
+
+namespace {
+
+/// Sleeps, forward and backward.
+struct Slow {
+  static constexpr auto nap = std::chrono::milliseconds(4);
+  static constexpr Shape shape(Shape x) { return x; }
+  template <class T>
+  static void forward(View<const T> x, View<T> y) {
+    std::this_thread::sleep_for(nap);
+    std::copy_n(x.data, x.size(), y.data);
+  }
+  template <class T>
+  static void backward(View<const T>, View<const T>, View<const T> dy, View<T> dx) {
+    std::this_thread::sleep_for(nap);
+    std::copy_n(dy.data, dy.size(), dx.data);
+  }
+};
+
+struct SlowNet {
+  static constexpr void define(auto& g) {
+    auto x = g.linear(g.flatten(g.input("image", image)), {.features = classes});
+    g.loss(g.cross_entropy(g.custom(Slow{}, x), g.label("label", classes)));
+  }
+};
+
+using OverThreads = comm::Staged<comm::Ring<transport::Threads>, Remote>;
+
+}  // namespace
+
+TEST_CASE("a timeline shows when the stream did the work, not when the host enqueued it") {
+  const Blobs training(48);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    train::Timeline timeline;
+    Trainer<SlowNet, optim::Sgd, OverThreads, RemoteExec> trainer{
+        {.batch = 6, .guard = {.max_norm = 1}, .timeline = &timeline}, endpoint};
+    const double nap = Seconds(Slow::nap).count();
+    int steps = 0;
+    const auto report = trainer.fit(training, {.epochs = 1,
+                                               .on_step =
+                                                   [&](const train::StepReport& step) {
+                                                     ++steps;
+                                                     CHECK(step.backward_seconds >= nap);
+                                                     CHECK(step.update_seconds > 0);
+                                                     CHECK(step.exposed_comm_seconds >= 0);
+                                                     return train::Control::go_on;
+                                                   },
+                                               .log = nullptr});
+    CHECK(steps == 4);
+    CHECK(report.backward_ms >= 1e3 * nap);
+    int forward = 0, backward = 0, norm = 0, update = 0;
+    double free_from = 0;  // the stream does one thing at a time
+    for (const train::TimelineEvent& event : timeline.events()) {
+      const std::string_view name(event.name.data());
+      forward += name == "forward";
+      backward += name == "backward";
+      norm += name == "norm";
+      update += name == "update";
+      if (event.track == train::Track::exchange) continue;
+      CHECK(event.begin >= free_from);
+      free_from = event.end;
+      if (name == "forward" || name == "backward") CHECK(event.end - event.begin >= nap);
+    }
+    const int updates = 4 * static_cast<int>(trainer.plan.buckets.size());
+    CHECK(forward == 4);
+    CHECK(backward == 4);
+    CHECK(norm == updates);
+    CHECK(update == updates);
+  });
+}
+
+TEST_CASE("without a timeline, a stream whose work runs late is not timed") {
+  const Blobs training(48);
+  Trainer<SlowNet, optim::Sgd, comm::None, RemoteExec> trainer{{.batch = 6}};
+  const auto report = trainer.fit(training, {.epochs = 1,
+                                             .on_step =
+                                                 [&](const train::StepReport& step) {
+                                                   CHECK(!step.backward_seconds);
+                                                   CHECK(!step.update_seconds);
+                                                   CHECK(!step.exposed_comm_seconds);
+                                                   return train::Control::go_on;
+                                                 },
+                                             .log = nullptr});
+  CHECK(!report.backward_ms);
+  CHECK(!report.exposed_comm_ms);
+}

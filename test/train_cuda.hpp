@@ -233,6 +233,36 @@ TEST_CASE("cuda: the scale of losses in f16 is part of a training's state") {
   CHECK_THROWS_AS(other.visit_state(given, train::Visit::write), ConfigError);
 }
 
+TEST_CASE("cuda: a timeline has the phases of every step, one after the other, and does not change it") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace train_cuda;
+  using T = Alone<exec::Cuda<f32>>;
+  for (const Settings& settings : {Settings{}, Settings{.batch = 3, .accumulate = 2, .clip = 0.5f}}) {
+    CAPTURE(settings.accumulate);
+    auto config = config_of<T>(settings);
+    config.exec.candidates = 1;  // with two, timing would decide the bits
+    T plain(config);
+    const Trace expected = trace_of(plain, settings);
+    train::Timeline timeline;
+    config.timeline = &timeline;
+    T timed(config);
+    CHECK(trace_of(timed, settings) == expected);
+    int passes = 0, updates = 0;
+    double free_from = 0;
+    for (const train::TimelineEvent& event : timeline.events()) {
+      const std::string_view name(event.name.data());
+      passes += name == "forward" || name == "backward";
+      updates += name == "update";
+      CHECK(event.begin >= free_from);
+      CHECK(event.end >= event.begin);
+      free_from = event.end;
+    }
+    const int steps = static_cast<int>(expected.steps.size());
+    CHECK(passes == 2 * settings.accumulate * steps);
+    CHECK(updates == steps * static_cast<int>(timed.plan.buckets.size()));
+  }
+}
+
 TEST_CASE("cuda: ranks exchange through host memory") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   using namespace train_cuda;

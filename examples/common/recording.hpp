@@ -26,7 +26,7 @@ class Recording {
     constexpr std::int64_t warm_up = 3;
     if constexpr (measures)
       if (step.step >= warm_up && step.rows == global_rows_)
-        recorder_.take(exec_.profile(), step.update_seconds);
+        recorder_.take(exec_.profile(), step.update_seconds.value_or(0));
     forget();
   }
 

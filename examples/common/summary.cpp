@@ -30,8 +30,10 @@ std::optional<double> sent_per_step(const Summary& s) {
   return static_cast<double>(*s.sent_bytes) / static_cast<double>(s.fit.steps);
 }
 
-double hidden(const Summary& s) {
-  return convoy::train::hidden(s.exchange_ms, s.fit.backward_ms, s.fit.exposed_comm_ms);
+// None if the steps' parts were not measured, or if the exchange alone was not.
+std::optional<double> hidden(const Summary& s) {
+  if (s.exchange_ms <= 0 || !s.fit.backward_ms || !s.fit.exposed_comm_ms) return std::nullopt;
+  return convoy::train::hidden(s.exchange_ms, *s.fit.backward_ms, *s.fit.exposed_comm_ms);
 }
 
 nlohmann::ordered_json nullable(const std::optional<double>& value) {
@@ -90,11 +92,12 @@ void print_table(const Summary& s) {
       number("%.1f samples/s%s", s.fit.samples_per_sec, s.fit.warm_up_left_out ? " after 20 steps" : ""));
   if (s.per_row > 0) row("", number("%.0f %s/s", s.fit.samples_per_sec * s.per_row, s.unit.c_str()));
   row("step min/median/max", number("%.1f / %.1f / %.1f ms", ms.min, ms.median, ms.max));
-  row("exposed communication", number("%.2f ms a step", s.fit.exposed_comm_ms));
-  if (s.exchange_ms > 0) {
-    row("backward", number("%.2f ms a step", s.fit.backward_ms));
-    row("exchange alone", number("%.2f ms a step", s.exchange_ms));
-    row("hidden by backward", number("%.1f%% of what can be", 100 * hidden(s)));
+  row("exposed communication",
+      s.fit.exposed_comm_ms ? number("%.2f ms a step", *s.fit.exposed_comm_ms) : "measured with --timeline");
+  if (s.exchange_ms > 0) row("exchange alone", number("%.2f ms a step", s.exchange_ms));
+  if (const std::optional<double> share = hidden(s)) {
+    row("backward", number("%.2f ms a step", *s.fit.backward_ms));
+    row("hidden by backward", number("%.1f%% of what can be", 100 * *share));
   }
   if (has_losses(s)) row("training loss", number("%.5f", s.fit.loss));
   if (!s.fit.epochs.empty() && s.fit.epochs.back().test.rows > 0) {
@@ -128,8 +131,8 @@ void write_json(const Summary& s, const std::string& path) {
       {"samples_per_sec", s.fit.samples_per_sec},
       {"first_20_steps_left_out", s.fit.warm_up_left_out},
       {"step_ms", {{"min", ms.min}, {"median", ms.median}, {"max", ms.max}}},
-      {"backward_ms", s.fit.backward_ms},
-      {"exposed_comm_ms", s.fit.exposed_comm_ms},
+      {"backward_ms", nullable(s.fit.backward_ms)},
+      {"exposed_comm_ms", nullable(s.fit.exposed_comm_ms)},
       {"exchange_alone_ms", nullptr},
       {"hidden", nullptr},
       {"loss", nullptr},
@@ -140,7 +143,7 @@ void write_json(const Summary& s, const std::string& path) {
   if (has_losses(s)) object["loss"] = s.fit.loss;
   if (s.exchange_ms > 0) {
     object["exchange_alone_ms"] = s.exchange_ms;
-    object["hidden"] = hidden(s);
+    object["hidden"] = nullable(hidden(s));
   }
   for (const auto& [name, text] : s.options) object["options"][name] = text;
   if (s.per_row > 0) object[s.unit + "_per_sec"] = s.fit.samples_per_sec * s.per_row;

@@ -27,13 +27,17 @@ namespace emulation {
 class Mark {
  public:
   bool passed() const { return passed_; }
+  /// When it was passed.
+  std::chrono::steady_clock::time_point at() const { return at_; }
   void pass() {
+    at_ = std::chrono::steady_clock::now();
     passed_ = true;
     passed_.notify_all();
   }
   void wait() const { passed_.wait(false); }
 
  private:
+  std::chrono::steady_clock::time_point at_;
   std::atomic<bool> passed_ = false;
 };
 
@@ -137,6 +141,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new CUevent_st;
   return cudaSuccess;
 }
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
@@ -153,6 +158,17 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const auto mark = event->now();
   return mark == nullptr || mark->passed() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const auto mark = event->now()) mark->wait();
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const auto from = begin->now(), to = end->now();
+  if (from == nullptr || to == nullptr) return cudaErrorInvalidResourceHandle;
+  if (!from->passed() || !to->passed()) return cudaErrorNotReady;
+  *milliseconds = std::chrono::duration<float, std::milli>(to->at() - from->at()).count();
+  return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (const auto mark = event->now()) stream->later([mark] { mark->wait(); });

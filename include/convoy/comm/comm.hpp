@@ -49,8 +49,8 @@ struct Layout {
 };
 
 /// When the exchange of a bucket began and ended on this rank. A step has one event for each bucket, however
-/// many transfers exchange it: from `begin` until the last of them is over. Shards on GPUs are the exception:
-/// there the event ends when the sums have arrived, before the parameters are gathered.
+/// many transfers exchange it: from `begin` until the last of them is over. On GPUs it begins when the
+/// gradients are final and the exchanges of earlier buckets are over.
 struct ExchangeEvent {
   int bucket = 0;
   Clock::time_point begin, end;

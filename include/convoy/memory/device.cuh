@@ -13,10 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include <convoy/core/clock.hpp>
 #include <convoy/memory/buffer.hpp>
 #include <convoy/memory/late.hpp>
 #include <convoy/memory/pinned.cuh>
 #include <convoy/memory/space.hpp>
+#include <convoy/memory/stream_clock.cuh>
 #include <convoy/memory/vector.cuh>
 
 namespace convoy::memory {
@@ -258,6 +260,10 @@ class Device {
   }
   void synchronize() { device::check(cudaStreamSynchronize(stream()), "finish the work of a stream"); }
 
+  using Timestamp = device::Event;
+  Timestamp timestamp() { return clock_.timestamp(stream()); }
+  Clock::time_point time_of(Timestamp timestamp) { return clock_.time_of(std::move(timestamp)); }
+
  private:
   static int chosen() {
     int ordinal = 0;
@@ -277,6 +283,7 @@ class Device {
   // longer but is still correct.
   std::array<device::Event, 1024> marks_;
   std::size_t next_mark_ = 0;
+  device::StreamClock clock_;
   double* squares_ = nullptr;
   KeptBack* kept_back_ = nullptr;
   bool reduced_products_ = false;

@@ -9,6 +9,7 @@
 #include <memory_resource>
 #include <string_view>
 
+#include <convoy/core/clock.hpp>
 #include <convoy/memory/buffer.hpp>
 #include <convoy/memory/pages.hpp>
 #include <convoy/memory/space.hpp>
@@ -122,6 +123,10 @@ class Host {
   Ready mark() { return {}; }
   void wait_for(Ready) {}
   void synchronize() {}
+
+  using Timestamp = Clock::time_point;
+  Timestamp timestamp() { return Clock::now(); }
+  Clock::time_point time_of(Timestamp at) { return at; }
 
  private:
   std::pmr::memory_resource* resource_;

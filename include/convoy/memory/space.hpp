@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include <convoy/core/clock.hpp>
 #include <convoy/memory/ready.hpp>
 
 namespace convoy::memory {
@@ -33,6 +34,8 @@ namespace convoy::memory {
 ///   `wait_for(ready)`            work enqueued from now on begins after the mark, which may be of another
 ///                                space's stream
 ///   `synchronize()`              returns when all work is done
+///   `timestamp()`                an S::Timestamp of the moment when all work so far is done; movable
+///   `time_of(timestamp)`         that moment by the host's clock; waits for it
 ///   `lock(p, bytes)`             optional: pins this host memory for fast copies while the result lives
 template <class S>
 concept Space = requires(S& s, void* to, const void* from, std::size_t bytes, float* values,
@@ -50,6 +53,8 @@ concept Space = requires(S& s, void* to, const void* from, std::size_t bytes, fl
   { s.mark() } -> std::same_as<Ready>;
   s.wait_for(ready);
   s.synchronize();
+  { s.time_of(s.timestamp()) } -> std::same_as<Clock::time_point>;
+  { s.timestamp() } -> std::same_as<typename S::Timestamp>;
 };
 
 /// Waits at the end of its scope until all work enqueued in a space is done, so that the memory it reads may

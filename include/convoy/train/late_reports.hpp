@@ -15,9 +15,11 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/memory/late.hpp>
 #include <convoy/optim/guard.hpp>
+#include <convoy/train/phase_times.hpp>
 #include <convoy/train/report.hpp>
 #include <convoy/train/results.hpp>
 #include <convoy/train/step_sums.hpp>
+#include <convoy/train/timeline.hpp>
 
 namespace convoy::train {
 
@@ -30,9 +32,10 @@ class LateReports {
 
   /// For a model with `losses` losses, of which up to `most` steps may be under way. `skips`: a step whose
   /// loss is not finite does not end the training.
-  LateReports(Comm& comm, Space& space, std::size_t losses, int most, bool skips)
+  LateReports(Comm& comm, Space& space, Timeline* timeline, std::size_t losses, int most, bool skips)
       : comm_(comm),
         losses_(losses),
+        times_(space, timeline),
         sums_(losses, most, skips),
         norms_(space, static_cast<std::size_t>(most)) {
     steps_.reserve(static_cast<std::size_t>(most));
@@ -57,6 +60,9 @@ class LateReports {
   /// Whether any rank asked to stop in the step reported last.
   bool told_to_stop() const { return sums_.told_to_stop(); }
 
+  /// How long the phases of these steps and of the one under way take.
+  PhaseTimes<Space>& times() { return times_; }
+
   /// A pass was enqueued whose result belongs to the report of its step.
   void expect_result() { results_.expect(); }
   /// Reads the norm of the step's gradient from `verdict`, which the device writes.
@@ -75,6 +81,7 @@ class LateReports {
     for (const UnreportedStep& step : steps_)
       if (step.norm_follows) norms_.take();
     steps_.clear();
+    times_.drop();
   }
 
  private:
@@ -83,6 +90,7 @@ class LateReports {
 
   Comm& comm_;
   std::size_t losses_;
+  PhaseTimes<Space> times_;
   StepSums sums_;
   memory::Late<optim::Verdict, Space> norms_;  // of the steps whose norms are still on the device
   std::vector<UnreportedStep> steps_;
@@ -106,7 +114,11 @@ std::optional<StepReport> LateReports<Comm, Exec>::take(Exec& exec) {
     summing_ += Seconds(Clock::now() - from).count();
   }
   StepReport report = sums_.report(step, together, comm_.workers());
-  report.exposed_comm_seconds = step.exposed + std::exchange(summing_, 0.0);
+  if (const auto seconds = times_.take()) {
+    report.backward_seconds = seconds->backward;
+    report.update_seconds = seconds->update;
+    report.exposed_comm_seconds = seconds->exchange + std::exchange(summing_, 0.0);
+  }
   return report;
 }
 

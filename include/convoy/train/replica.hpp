@@ -15,7 +15,6 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/core/call.hpp>
-#include <convoy/core/clock.hpp>
 #include <convoy/core/decision.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/data/shard.hpp>
@@ -29,9 +28,9 @@
 #include <convoy/train/config.hpp>
 #include <convoy/train/counters.hpp>
 #include <convoy/train/late_reports.hpp>
+#include <convoy/train/phase_times.hpp>
 #include <convoy/train/report.hpp>
 #include <convoy/train/step_sums.hpp>
-#include <convoy/train/timeline.hpp>
 #include <convoy/train/updates.hpp>
 
 namespace convoy::train {
@@ -61,7 +60,8 @@ class Replica {
         state_space_(make_state_space(space_)),
         most_rows_(config.batch),
         optimizer_(make_optimizer<Rule, Space>(state_space_, plan, config_)),
-        reports_(comm_, space_, plan.losses.size(), most_unreported(), config_.guard.skip_not_finite) {
+        reports_(comm_, space_, config_.timeline, plan.losses.size(), most_unreported(),
+                 config_.guard.skip_not_finite) {
     open();
   }
   Replica(const Replica&) = delete;
@@ -155,6 +155,8 @@ class Replica {
  private:
   friend ServerUpdates<Replica>;
   friend WorkerUpdates<Replica>;
+
+  PhaseTimes<Space>& times() { return reports_.times(); }
 
   // The optimizer's state is not exchanged, so on the host it is in this rank's private memory.
   using StateSpace = std::conditional_t<std::is_same_v<Space, memory::Host>, memory::Host, Space&>;
@@ -329,7 +331,6 @@ class Replica {
   Progress progress_;
   std::vector<float> scales_;  // of each loss in this step
   UnreportedStep now_;         // the step under way
-  double updating_ = 0;        // its seconds in the optimizer so far
   LateReports<Comm, Exec> reports_;
   // The last members are destroyed first. They end the exchange and the work of the space, which may access
   // the members above.
@@ -393,20 +394,14 @@ void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec
   if (last && run_in_one_call(batch, pass)) return note_result();
   reports_.set_together(1);
   prepare();
-  const auto begin = Clock::now();
-  auto forward_end = begin;
+  times().lap(Phase::other);
   if (batch.rows > 0) {
     enqueue(batch, among_ranks(pass));
     note_result();
-    forward_end = Clock::now();
   }
+  times().lap(Phase::forward);
   run_backward(batch.rows > 0, last);
-  const auto end = Clock::now();
-  now_.backward = Seconds(end - forward_end).count();
-  if (config_.timeline != nullptr) {
-    config_.timeline->record("forward", -1, Track::compute, begin, forward_end);
-    config_.timeline->record("backward", -1, Track::compute, forward_end, end);
-  }
+  times().lap(Phase::backward);
 }
 
 template <class Rule, class Comm, class Exec>
@@ -415,11 +410,13 @@ void Replica<Rule, Comm, Exec>::forward(const exec::BatchView& batch, const exec
   prepare();
   divide_by(counts);
   progress_.has_rows = batch.rows > 0;
+  times().lap(Phase::other);
   if (progress_.has_rows) {
     enqueue(batch, among_ranks(pass));
     note_result();
     now_.divisors.insert(now_.divisors.end(), counts.begin(), counts.end());
   }
+  times().lap(Phase::forward);
   now_.batches = ++progress_.forwards;
   now_.global_rows += global_rows;
 }
@@ -428,6 +425,7 @@ template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::backward() {
   if (!awaits_backward()) fail<ExecError>("exec: backward needs a forward pass in Mode::train before it");
   const std::span<float> gradients = exec_->gradients();
+  times().lap(Phase::other);
   if (progress_.micros > 0) {
     if (sum_.size() == 0) sum_ = memory::Array<float, Space>(space_, gradients.size());
     space_.copy(sum_.data(), gradients.data(), gradients.size_bytes());
@@ -438,19 +436,20 @@ void Replica<Rule, Comm, Exec>::backward() {
     space_.fill(gradients.data(), static_cast<std::int64_t>(gradients.size()), 0.0f);
   if (progress_.micros++ > 0)
     space_.add(gradients.data(), sum_.data(), static_cast<std::int64_t>(gradients.size()));
+  times().lap(Phase::backward);
 }
 
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::finish(bool stop) {
-  const auto begin = Clock::now();
+  times().lap(Phase::other);
   if (!progress_.applied) apply();
   if (others_update_) exec_->touched({0, plan_.sizes.exchanged});
   if (now_.norm_follows) reports_.expect_norm(optimizer_.verdict_there());
   if (!dead_.empty()) exec_->touched(dead_);
-  now_.updating = std::exchange(updating_, 0.0);
+  times().lap(Phase::exchange);
+  times().end_step();
   now_.step = counters_.steps++;
   now_.stop = stop;
-  now_.exposed = Seconds(Clock::now() - begin).count() - now_.updating;
   reports_.add(std::exchange(now_, {}));
   progress_ = {};
 }

@@ -36,10 +36,11 @@ struct StepReport {
   /// The norm of the whole gradient before clipping. None if nothing needs it (see optim::Guard::measure), or
   /// if only servers compute it.
   std::optional<double> gradient_norm = {};
-  double seconds = 0;               ///< of this rank, including waiting for data
-  double backward_seconds = 0;      ///< of this rank, in the micro-step that overlaps with the exchange
-  double update_seconds = 0;        ///< of this rank, in the optimizer
-  double exposed_comm_seconds = 0;  ///< in the exchange without computation, waiting included
+  double seconds = 0;  ///< of this rank, including waiting for data
+  /// Of this rank: in backward of the micro-step that overlaps with the exchange, in the optimizer, and in
+  /// the exchange without computation, waiting included. On GPUs, where only a timeline measures them, else
+  /// none.
+  std::optional<double> backward_seconds = {}, update_seconds = {}, exposed_comm_seconds = {};
   double samples_per_sec = 0;  ///< of all ranks, the mean since the start of the fit, evaluation excluded; 0
                                ///< in a loop of the user's own. That of the step alone is rows / seconds
 };
@@ -98,8 +99,8 @@ struct FitReport {
   double loss = 0;                   ///< of the last step
   double samples_per_sec = 0;        ///< of all ranks; excludes the first 20 steps if there are more than 40
   bool warm_up_left_out = false;     ///< whether these steps were excluded
-  double backward_ms = 0;            ///< of this rank, median over the steps
-  double exposed_comm_ms = 0;        ///< of this rank, median over the steps
+  /// Of this rank, medians over the steps; none if the steps were not measured (see StepReport).
+  std::optional<double> backward_ms = {}, exposed_comm_ms = {};
   StopReason stopped = StopReason::finished;
 };
 
@@ -184,8 +185,8 @@ struct StepTimes {
   }
   void take(const StepReport& step) {
     rows.push_back(step.rows);
-    backward.push_back(step.backward_seconds);
-    exposed.push_back(step.exposed_comm_seconds);
+    if (step.backward_seconds) backward.push_back(*step.backward_seconds);
+    if (step.exposed_comm_seconds) exposed.push_back(*step.exposed_comm_seconds);
   }
 };
 
@@ -201,8 +202,8 @@ inline void summarize(FitReport& fit, const StepTimes& steps) {
     samples += rows[s];
   }
   fit.samples_per_sec = seconds > 0 ? static_cast<double>(samples) / seconds : 0;
-  fit.backward_ms = median(steps.backward) * 1e3;
-  fit.exposed_comm_ms = median(steps.exposed) * 1e3;
+  if (!steps.backward.empty()) fit.backward_ms = median(steps.backward) * 1e3;
+  if (!steps.exposed.empty()) fit.exposed_comm_ms = median(steps.exposed) * 1e3;
 }
 
 using StepCallback = std::function<Control(const StepReport&)>;

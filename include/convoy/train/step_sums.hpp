@@ -26,11 +26,10 @@ namespace convoy::train {
 /// The data of a step that are known before its results.
 struct UnreportedStep {
   std::int64_t step = 0;
-  std::int64_t global_rows = 0;                    ///< of all ranks
-  int results = 0;                                 ///< the number of forward passes
-  int batches = 1;                                 ///< batches, whose losses are averaged
-  std::vector<double> divisors;                    ///< of each loss in each result; empty: all 1
-  double backward = 0, exposed = 0, updating = 0;  ///< seconds
+  std::int64_t global_rows = 0;  ///< of all ranks
+  int results = 0;               ///< the number of forward passes
+  int batches = 1;               ///< batches, whose losses are averaged
+  std::vector<double> divisors;  ///< of each loss in each result; empty: all 1
   float lr = 0;
   std::optional<double> gradient_norm = {};
   bool norm_follows = false;  ///< the norm is still on the device
@@ -139,8 +138,6 @@ CONVOY_FUNCTION StepReport StepSums::report(const UnreportedStep& step, bool tog
   report.labels = static_cast<std::int64_t>(others[labels]);
   report.lr = step.lr;
   report.gradient_norm = step.gradient_norm;
-  report.backward_seconds = step.backward;
-  report.update_seconds = step.updating;
   return report;
 }
 #endif

@@ -32,8 +32,8 @@ struct TimelineEvent {
   double begin = 0, end = 0;  ///< seconds since the ranks' common start
 };
 
-/// Records the events of one rank in memory reserved at construction. N events that do not fit are recorded
-/// as one event, "dropped N".
+/// Records the events of one rank, on GPUs by timestamps of its streams, in memory reserved at construction.
+/// N events that do not fit are recorded as one event, "dropped N".
 class Timeline {
  public:
   /// Has room for `capacity` events.

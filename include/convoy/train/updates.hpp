@@ -10,6 +10,7 @@
 #include <convoy/core/range.hpp>
 #include <convoy/memory/working_copy.hpp>
 #include <convoy/optim/guard.hpp>
+#include <convoy/train/phase_times.hpp>
 #include <convoy/train/timeline.hpp>
 
 namespace convoy::train {
@@ -50,9 +51,9 @@ struct WorkerUpdates {
   const float* gradients(Range range) const { return replica->exec_->gradients().data() + range.begin; }
   bool decides() const { return replica->optimizer_.decides(); }
   void arrived(Range range, float scale) const {
-    const auto from = Clock::now();
+    replica->times().lap(Phase::exchange);
     replica->optimizer_.arrived(range, scale, parameters(range), gradients(range));
-    replica->updating_ += Seconds(Clock::now() - from).count();
+    replica->times().lap(Phase::norm);
   }
   std::span<double> partial() const { return replica->optimizer_.partial(); }
   Decision decide() const {
@@ -78,13 +79,11 @@ struct WorkerUpdates {
   }
   void update(Range range, float scale) const {
     Replica& r = *replica;
-    const auto from = Clock::now();
+    r.times().lap(Phase::exchange);
     const memory::WorkingCopy copy = r.working_copy(range);
     if (!updates_itself(range)) r.optimizer_.update(range, scale, parameters(range), gradients(range), copy);
     if (copy.at == nullptr) r.exec_->touched(range);
-    const auto to = Clock::now();
-    r.updating_ += Seconds(to - from).count();
-    if (r.config_.timeline != nullptr) r.config_.timeline->record("update", -1, Track::optimizer, from, to);
+    r.times().lap(Phase::update);
   }
 };
 

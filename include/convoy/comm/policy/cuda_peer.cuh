@@ -29,10 +29,10 @@ namespace convoy::comm {
 /// compute stream; the arenas come from cudaMalloc. Ranks are processes, each with a GPU, or threads of one
 /// process. Not thread-safe.
 ///
-/// `finish` returns when all work is enqueued; with an observer it waits for each bucket, so that the times
-/// of events are correct. Sums are taken in the order of ranks, whatever the buckets: every rank gets the
-/// same bits, which are those of Reproducible on the host. Host numbers are exchanged through the bootstrap,
-/// `broadcast` goes through the GPUs.
+/// `finish` returns when all work is enqueued; with an observer it then waits for the exchange of each
+/// bucket, whose times are read on the GPU. Sums are taken in the order of ranks, whatever the buckets: every
+/// rank gets the same bits, which are those of Reproducible on the host. Host numbers are exchanged through
+/// the bootstrap, `broadcast` goes through the GPUs.
 ///
 /// Kernels of different ranks wait for one another, up to the deadline. Ranks that are threads of one process
 /// meet on the host around each exchange (bootstrap/gate.cuh), so that their calls in between may wait for
@@ -67,7 +67,7 @@ class BasicCudaPeer : public DeviceBuckets<BasicCudaPeer<S, sharded>, S, sharded
   int size() const { return link_->size(); }
   const Options& options() const { return link_->options(); }
   bool exchanges() const { return size() > 1; }
-  bool repeats() const { return Base::unobserved() && !link_->meets(); }
+  bool repeats() const { return !Base::observed() && !link_->meets(); }
   void open(const Fingerprint& fingerprint, const Layout& layout);
 
   using Base::all_reduce;

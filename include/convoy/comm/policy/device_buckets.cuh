@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime.h>
@@ -20,11 +21,11 @@
 #include <convoy/comm/engine/layout.hpp>
 #include <convoy/comm/operation.hpp>
 #include <convoy/comm/schedule/shards.hpp>
-#include <convoy/core/clock.hpp>
 #include <convoy/core/decision.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/memory/cuda.cuh>
 #include <convoy/memory/space.hpp>
+#include <convoy/memory/stream_clock.cuh>
 
 namespace convoy::comm {
 
@@ -43,7 +44,7 @@ enum class DeviceWork : unsigned char {
 ///     enqueue_parameters(b)            likewise, if sharded, its parameters
 ///     enqueue_sums(partial)            likewise the sums over ranks of a rule's partial values
 ///     watch(work, b)                   watches the work that was enqueued last
-///     await(b, mark)                   waits for the sums of bucket b, with a deadline
+///     await(b, mark)                   waits for the mark, of work on bucket b, with a deadline
 template <class C, memory::Space S, bool sharded>
 class DeviceBuckets : public Defaults<C> {
   static_assert(
@@ -58,6 +59,8 @@ class DeviceBuckets : public Defaults<C> {
 
   std::pmr::memory_resource* memory() { return nullptr; }
   void observe(Observer observer) { observer_ = observer; }
+  /// Whether there is an observer: a graph cannot tell when buckets have arrived.
+  bool observed() const { return observer_.call != nullptr; }
   /// Counts each exchange as one message, with the bytes that a ring sends.
   Traffic traffic() const { return traffic_; }
 
@@ -83,14 +86,20 @@ class DeviceBuckets : public Defaults<C> {
     traffic_.bytes += traffic_of_step_.bytes;
   }
 
-  /// These three are for an exchange that works between the two halves of a bucket and does not call
+  /// These four are for an exchange that works between the two halves of a bucket and does not call
   /// `finish`. `summed` is a mark after the sums of this rank's part, which `begin` has enqueued.
   /// `all_gather` enqueues the second half after all work of the space, and returns a mark after it; the
-  /// second half gives the ranks each other's parts of the layout's parameters. `end_step` ends the step.
+  /// second half gives the ranks each other's parts of the layout's parameters. `tell_observer` sends the
+  /// event of a bucket whose exchange is over. `end_step` ends the step.
   Ready summed(int bucket) const { return {reduced_[static_cast<std::size_t>(bucket)].get()}; }
   Ready all_gather(int bucket) {
     all_gather(static_cast<std::size_t>(bucket));
     return {gathered_[static_cast<std::size_t>(bucket)].get()};
+  }
+  void tell_observer(int bucket) {
+    const auto b = static_cast<std::size_t>(bucket);
+    const auto begin = clock_.time_of(std::move(begun_at_[b]));
+    observer_.call(observer_.context, {bucket, begin, clock_.time_of(std::move(ended_at_[b]))});
   }
   void end_step() {
     begun_.reset();
@@ -118,9 +127,6 @@ class DeviceBuckets : public Defaults<C> {
   }
   /// Implements `finish`. Returns false if a rule has decided on the host to skip the step.
   bool step(Update update);
-
-  /// Whether there is no observer: a graph cannot tell when buckets have arrived.
-  bool unobserved() const { return observer_.call == nullptr; }
 
   const Layout& layout() const { return layout_; }
   std::size_t buckets() const { return buckets_.size(); }
@@ -186,8 +192,10 @@ class DeviceBuckets : public Defaults<C> {
   std::vector<Range> buckets_;
   std::vector<std::vector<std::int64_t>> cuts_;  // of each bucket, if sharded
   BegunBuckets begun_;
-  std::vector<Clock::time_point> begun_at_;
   Observer observer_;
+  // With an observer: when the stream of exchanges began a bucket, and when it was done with it.
+  std::vector<device::Event> begun_at_, ended_at_;
+  device::StreamClock clock_;
   Traffic traffic_, traffic_before_step_, traffic_of_step_;
 };
 
@@ -210,7 +218,8 @@ void DeviceBuckets<C, S, sharded>::take(const Layout& layout) {
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   if constexpr (sharded) cuts_ = cut(buckets_);
   begun_.resize(buckets_.size());
-  begun_at_.assign(buckets_.size(), {});
+  begun_at_.resize(buckets_.size());
+  ended_at_.resize(buckets_.size());
   computed_ = device::make_event();
   decided_ = device::make_event();
   while (reduced_.size() < buckets_.size()) reduced_.push_back(device::make_event());
@@ -222,10 +231,10 @@ void DeviceBuckets<C, S, sharded>::begin(int bucket, Ready ready) {
   const bool first = begun_.none();
   const std::size_t b = begun_.begin(bucket);
   if (first) traffic_before_step_ = traffic_;
-  if (observer_.call != nullptr) begun_at_[b] = Clock::now();
   if (ready.event != nullptr)
     device::check(cudaStreamWaitEvent(self().stream(), static_cast<cudaEvent_t>(ready.event), 0),
                   "wait for a bucket's gradients");
+  if (observed()) begun_at_[b] = clock_.timestamp(self().stream());
   reduce(b);
 }
 
@@ -236,6 +245,7 @@ void DeviceBuckets<C, S, sharded>::reduce(std::size_t b) {
     self().count_sums(b);
   }
   device::check(cudaEventRecord(reduced_[b].get(), self().stream()), "mark a stream");
+  if (observed()) ended_at_[b] = clock_.timestamp(self().stream());
   self().watch(DeviceWork::sums, b);
 }
 
@@ -247,6 +257,7 @@ void DeviceBuckets<C, S, sharded>::all_gather(std::size_t b) {
     count(bytes_of(b), 1);
   }
   device::check(cudaEventRecord(gathered_[b].get(), self().stream()), "mark a stream");
+  if (observed()) ended_at_[b] = clock_.timestamp(self().stream());
   self().watch(DeviceWork::parameters, b);
 }
 
@@ -254,9 +265,6 @@ void DeviceBuckets<C, S, sharded>::all_gather(std::size_t b) {
 template <class C, memory::Space S, bool sharded>
 void DeviceBuckets<C, S, sharded>::arrive(std::size_t b) {
   device::check(cudaStreamWaitEvent(space_->stream(), reduced_[b].get(), 0), "wait for a bucket's sums");
-  if (observer_.call == nullptr) return;
-  self().await(b, reduced_[b].get());
-  observer_.call(observer_.context, {static_cast<int>(b), begun_at_[b], Clock::now()});
 }
 
 // Each rank sees only the sums of its own parts, so the ranks add up their partial values before they decide.
@@ -311,6 +319,10 @@ bool DeviceBuckets<C, S, sharded>::step(Update update) {
       arrivals.arrived(buckets_[b]);
     }
     applied = arrivals.all(buckets_);
+  }
+  for (std::size_t b = 0; observed() && b < buckets_.size(); ++b) {
+    self().await(b, (sharded ? gathered_ : reduced_)[b].get());
+    tell_observer(static_cast<int>(b));
   }
   end_step();
   return applied;

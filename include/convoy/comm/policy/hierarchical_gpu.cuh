@@ -32,7 +32,6 @@
 #include <convoy/comm/policy/nodes.hpp>
 #include <convoy/comm/policy/staged.hpp>
 #include <convoy/comm/transport/group.hpp>
-#include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
 
 namespace convoy::comm {
@@ -137,7 +136,7 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   int size() const { return bootstrap_.size(); }
   const Nodes& nodes() const { return nodes_; }
   std::pmr::memory_resource* memory() { return inside_.memory(); }
-  void observe(Observer observer) { observer_ = observer; }
+  void observe(Observer observer) { inside_.observe(observer); }
   /// The streams of the levels may wait for each other. Between GPUs `across_` is closed first, because its
   /// stream waits for other nodes. Through host memory `inside_` is closed first, because the copies to the
   /// host wait for it.
@@ -196,14 +195,12 @@ class TwoLevelsOfGpus : public Defaults<TwoLevelsOfGpus<Inside, Across>> {
   detail::Standing standing_;
   Inside inside_;
   std::unique_ptr<Across> across_;
-  Observer observer_;
   Space* space_ = nullptr;
   std::vector<Range> buckets_;
   std::vector<Range> parts_;  // of buckets: what this rank holds between the halves, without empty ones
   std::vector<std::size_t> bucket_of_;  // by part
   std::vector<int> part_of_;            // by bucket; -1: none
   BegunBuckets begun_;
-  std::vector<Clock::time_point> begun_at_;
 };
 
 template <class Inside, Comm Across>
@@ -219,7 +216,6 @@ void TwoLevelsOfGpus<Inside, Across>::open(const Fingerprint& fingerprint, const
   space_ = static_cast<Space*>(layout.space);
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   begun_.resize(buckets_.size());
-  begun_at_.assign(buckets_.size(), {});
   // The second half gathers the sums, so the gradients also stand for the parameters.
   inside_.open(fingerprint, {.gradients = layout.gradients,
                              .parameters = layout.gradients,
@@ -244,7 +240,6 @@ void TwoLevelsOfGpus<Inside, Across>::open(const Fingerprint& fingerprint, const
 template <class Inside, Comm Across>
 void TwoLevelsOfGpus<Inside, Across>::begin(int bucket, Ready ready) {
   const std::size_t b = begun_.begin(bucket);
-  if (observer_.call != nullptr) begun_at_[b] = Clock::now();
   inside_.begin(bucket, ready);
   if (!single() && part_of_[b] >= 0) across_->begin(part_of_[b], inside_.summed(bucket));
 }
@@ -264,14 +259,14 @@ void TwoLevelsOfGpus<Inside, Across>::finish(Update update) {
   const Arrivals arrivals(update);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     wait_for(whole[b]);
-    if (observer_.call != nullptr) {
-      device::check(cudaEventSynchronize(static_cast<cudaEvent_t>(whole[b].event)), "finish an exchange");
-      poll();
-      observer_.call(observer_.context, {static_cast<int>(b), begun_at_[b], Clock::now()});
-    }
     arrivals.arrived(buckets_[b]);
   }
   arrivals.all(buckets_);
+  for (std::size_t b = 0; inside_.observed() && b < buckets_.size(); ++b) {
+    device::check(cudaEventSynchronize(static_cast<cudaEvent_t>(whole[b].event)), "finish an exchange");
+    poll();
+    inside_.tell_observer(static_cast<int>(b));
+  }
   inside_.end_step();
   begun_.reset();
 }

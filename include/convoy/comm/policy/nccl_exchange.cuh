@@ -39,12 +39,12 @@ namespace convoy::comm {
 ///
 ///     call_of(work, b)                 the description of the work, for error sentences
 ///
-/// `finish` returns when all work is enqueued; with an observer it waits for each bucket, so that the times
-/// of events are correct. `all_reduce` is for a few host numbers, which do not wait for buckets, and
-/// `broadcast` for the initial parameters. Not thread-safe. Ranks that are threads of one process meet on the
-/// host around each exchange (bootstrap/gate.cuh), so that their calls in between may wait for the GPU. A
-/// CUDA graph cannot capture a step: NCCL launches the work of a non-blocking communicator from a thread of
-/// its own, and no thread would watch a replayed graph.
+/// `finish` returns when all work is enqueued; with an observer it then waits for the exchange of each
+/// bucket, whose times are read on the GPU. `all_reduce` is for a few host numbers, which do not wait for
+/// buckets, and `broadcast` for the initial parameters. Not thread-safe. Ranks that are threads of one
+/// process meet on the host around each exchange (bootstrap/gate.cuh), so that their calls in between may
+/// wait for the GPU. A CUDA graph cannot capture a step: NCCL launches the work of a non-blocking
+/// communicator from a thread of its own, and no thread would watch a replayed graph.
 template <class C, memory::Space S, bool sharded>
 class NcclExchange : public DeviceBuckets<C, S, sharded> {
   using Base = DeviceBuckets<C, S, sharded>;
