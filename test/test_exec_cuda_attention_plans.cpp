@@ -105,6 +105,46 @@ TEST_CASE("cudnn: backward of a large attention wants more than the usual worksp
   CHECK(cudnn.plans(a, 2 * limit, 1).size() == 1);
 }
 
+TEST_CASE(
+    "cudnn: plans that are compiled side by side are those compiled one after another, in their order") {
+  const Cudnn alone{std::string_view(properties(gpus[1])), 1},
+      together{std::string_view(properties(gpus[1])), 3};
+  const FusedAttention a = attentions(plan_of<Sst5>, DType::f16, 32).front();
+  // An accepting function sees one plan at a time, and refusals are made up for.
+  for (const std::size_t refused : {std::size_t{0}, std::size_t{1}}) {
+    // What tells a plan from others; the data of its kernels contain addresses.
+    const auto texts = [&](const Cudnn& cudnn) {
+      std::vector<std::string> all;
+      std::size_t seen = 0;
+      for (const CudnnPlan& plan :
+           cudnn.plans(a, limit, 2, [&](const CudnnPlan&) { return seen++ >= refused; }))
+        all.push_back(concat(plan.workspace, ' ', plan.text().substr(0, plan.text().find("rawData"))));
+      CHECK(seen == 2 + refused);
+      return all;
+    };
+    const auto expected = texts(alone);
+    REQUIRE(expected.size() == 2);
+    CHECK(expected[0] != expected[1]);
+    CHECK(texts(together) == expected);
+  }
+}
+
+TEST_CASE("cudnn: a failure names the work") {
+  const Cudnn cudnn{std::string_view(properties(gpus[1]))};
+  FusedAttention a = attentions(plan_of<Sst5>, DType::bf16, 32).front();
+  a.rows = -1;
+  std::string sentence;
+  try {
+    static_cast<void>(cudnn.plans(a, limit, 1));
+  } catch (const device::DeviceError& error) {
+    sentence = error.what();
+  }
+  INFO(sentence);
+  CHECK(sentence.starts_with("cudnn: could not describe a tensor: "));
+  CHECK(sentence.ends_with(
+      ", for an attention of 4 heads of 64 features, 256 queries and 256 keys, over -1 rows in bf16"));
+}
+
 TEST_CASE("cudnn: a plan of an attention is made again from its text") {
   const Cudnn cudnn{std::string_view(properties(gpus[1]))};
   for (const FusedAttention& a : attentions(plan_of<Sst5>, DType::bf16, 32)) {

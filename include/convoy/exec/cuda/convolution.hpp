@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
 #include <convoy/core/hash.hpp>
 #include <convoy/graph/plan.hpp>
 
@@ -50,6 +52,11 @@ struct Convolution {
 
   friend constexpr bool operator==(const Convolution&, const Convolution&) = default;
 
+  /// For error sentences.
+  std::string text() const {
+    return concat("a convolution of ", out_channels, " x ", in_channels, " channels, ", height, " x ", width,
+                  " taps, over ", rows, " images of ", in_height, " x ", in_width, " in ", name_of(element));
+  }
   std::int64_t weight_elements() const {
     return std::int64_t{out_channels} * height * width * (in_channels / groups);
   }

@@ -5,18 +5,24 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include <cuda_runtime.h>
 #include <cudnn.h>
 
+#include <convoy/core/error.hpp>
 #include <convoy/exec/cuda/attention_graph.cuh>
 #include <convoy/exec/cuda/convolution_graph.cuh>
+#include <convoy/memory/cuda.cuh>
+#include <convoy/parallel/processors.hpp>
 
 namespace convoy::exec::cuda {
 
@@ -44,15 +50,18 @@ struct CudnnPlan {
   std::string text() const { return text_of(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION); }
 };
 
-/// cuDNN on the GPU of a stream, or without a GPU for one that a text describes.
+/// cuDNN on the GPU of a stream, or without a GPU for one that a text describes. `threads`: how many plans
+/// are compiled at a time.
 class Cudnn {
  public:
-  explicit Cudnn(cudaStream_t stream) {
+  explicit Cudnn(cudaStream_t stream, int threads = processors()) : threads_(threads) {
     check(cudnnCreate(&handle_), "start");
     check(cudnnSetStream(handle_, stream), "take a stream");
+    device::check(cudaGetDevice(&device_), "ask which GPU is this thread's");
   }
   /// `properties` are a GPU's, in cuDNN's own JSON. Plans made this way cannot run.
-  explicit Cudnn(std::string_view properties) : properties_(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) {
+  explicit Cudnn(std::string_view properties, int threads = processors())
+      : threads_(threads), properties_(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) {
     const std::string text(properties);
     properties_.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                     static_cast<std::int64_t>(text.size()) + 1, text.c_str());
@@ -61,6 +70,7 @@ class Cudnn {
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
   ~Cudnn() {
+    for (const cudnnHandle_t helper : helpers_) cudnnDestroy(helper);
     if (handle_ != nullptr) cudnnDestroy(handle_);
   }
 
@@ -84,17 +94,22 @@ class Cudnn {
   /// are the same in every run, and which `accepts` accepts. Unless `reduced_products`, plans that round
   /// their inputs or transform them with a loss of digits are left out. Of attentions and fused convolutions,
   /// no more than `most_compiled` plans that cuDNN compiles when it builds them are built, unless all of
-  /// these are refused: building one takes up to seconds.
+  /// these are refused: building one takes up to seconds. They are compiled side by side; `accepts` gets one
+  /// plan after another. Throws DeviceError, which names the work, if cuDNN fails.
   std::vector<CudnnPlan> plans(const Convolution& c, std::size_t limit, std::size_t most,
                                const Accepts& accepts = any) const {
     const bool fused = c.epilogue != ConvolutionEpilogue::none;
-    return plans(std::make_shared<const ConvolutionGraph>(c, handle_), c.reduced_products, limit, most,
-                 fused ? most_compiled : most, accepts);
+    return naming(c, [&] {
+      return plans(std::make_shared<const ConvolutionGraph>(c, handle_), c.reduced_products, limit, most,
+                   fused ? most_compiled : most, accepts);
+    });
   }
   std::vector<CudnnPlan> plans(const FusedAttention& a, std::size_t limit, std::size_t most,
                                const Accepts& accepts = any) const {
-    return plans(std::make_shared<const AttentionGraph>(a, handle_), true, limit, most, most_compiled,
-                 accepts);
+    return naming(a, [&] {
+      return plans(std::make_shared<const AttentionGraph>(a, handle_), true, limit, most, most_compiled,
+                   accepts);
+    });
   }
 
   /// Restores the plan that `text` describes; empty if this cuDNN or this GPU refuses it.
@@ -103,7 +118,7 @@ class Cudnn {
     if (cudnnBackendSetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                                  static_cast<std::int64_t>(text.size()), text.data()) != CUDNN_STATUS_SUCCESS)
       return {};
-    return finish(std::move(plan));
+    return finish(std::move(plan), handle_);
   }
 
   /// The arguments of a run: a pointer for each given tensor, and a workspace large enough for the plan.
@@ -131,31 +146,103 @@ class Cudnn {
   }
 
  private:
+  // A configuration of an engine, of which no plan is built yet.
+  struct Candidate {
+    Descriptor configuration;
+    bool is_compiled = false;
+  };
+
   static bool any(const CudnnPlan&) { return true; }
+
+  template <class Work, class F>
+  static std::vector<CudnnPlan> naming(const Work& work, F&& make) {
+    try {
+      return make();
+    } catch (const device::DeviceError& error) {
+      fail<device::DeviceError>(error.what(), ", for ", work.text());
+    }
+  }
 
   std::vector<CudnnPlan> plans(const std::shared_ptr<const OperationGraph>& described, bool reduced_products,
                                std::size_t limit, std::size_t most, std::size_t most_to_compile,
                                const Accepts& accepts) const {
     std::vector<CudnnPlan> found;
+    std::vector<Candidate> next;  // they are all needed, whatever becomes of those before them
+    const auto build_next = [&] {
+      std::vector<CudnnPlan> built = build(next);
+      for (std::size_t i = 0; i < built.size(); ++i) {
+        if (!built[i].plan || built[i].workspace > limit || !accepts(built[i])) continue;
+        built[i].configuration = std::move(next[i].configuration);
+        built[i].described = described;
+        found.push_back(std::move(built[i]));
+      }
+      next.clear();
+    };
     std::size_t compiled = 0;
-    for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
+    for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
       for (Descriptor& config : configurations(*described, mode)) {
+        if (found.size() + next.size() == most) build_next();
         if (found.size() == most) return found;
         const Descriptor engine = engine_of(config);
         if (!suits(engine, reduced_products) || workspace_of(config) > limit) continue;
-        if (is_compiled(engine)) {
-          if (compiled >= most_to_compile && !found.empty()) continue;
-          ++compiled;
+        const bool compiles = is_compiled(engine);
+        if (compiles && compiled >= most_to_compile) {
+          build_next();
+          if (!found.empty()) continue;
         }
-        Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-        plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-        CudnnPlan made = finish(std::move(plan));
-        if (!made.plan || made.workspace > limit || !accepts(made)) continue;
-        made.configuration = std::move(config);
-        made.described = described;
-        found.push_back(std::move(made));
+        if (compiles) ++compiled;
+        next.push_back({std::move(config), compiles});
       }
+      build_next();
+      if (found.size() == most) break;
+    }
     return found;
+  }
+
+  // The plans of the candidates; empty where cuDNN refuses one.
+  std::vector<CudnnPlan> build(const std::vector<Candidate>& candidates) const {
+    std::vector<CudnnPlan> built(candidates.size());
+    std::vector<std::size_t> slow;
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      if (candidates[i].is_compiled)
+        slow.push_back(i);
+      else
+        built[i] = build(candidates[i], handle_);
+    const auto count = std::min(slow.size(), static_cast<std::size_t>(std::max(1, threads_)));
+    while (handle_ != nullptr && helpers_.size() + 1 < count) {
+      cudnnHandle_t made{};
+      check(cudnnCreate(&made), "start");
+      helpers_.push_back(made);
+    }
+    std::vector<std::exception_ptr> failures(slow.size());
+    // Builds every count-th plan. Each thread has a handle of its own, since cuDNN shares none among threads.
+    const auto build_share = [&](std::size_t thread) {
+      cudnnHandle_t handle = handle_;
+      if (handle_ != nullptr && thread > 0) {
+        cudaSetDevice(device_);
+        handle = helpers_[thread - 1];
+      }
+      for (std::size_t i = thread; i < slow.size(); i += count) {
+        try {
+          built[slow[i]] = build(candidates[slow[i]], handle);
+        } catch (...) {
+          failures[i] = std::current_exception();
+        }
+      }
+    };
+    {
+      std::vector<std::jthread> helpers;
+      for (std::size_t thread = 1; thread < count; ++thread) helpers.emplace_back(build_share, thread);
+      if (count > 0) build_share(0);
+    }
+    for (const std::exception_ptr& failure : failures)
+      if (failure) std::rethrow_exception(failure);
+    return built;
+  }
+  CudnnPlan build(const Candidate& candidate, cudnnHandle_t handle) const {
+    Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, candidate.configuration);
+    return finish(std::move(plan), handle);
   }
 
   /// The workspace of the plan of a configuration, known before the plan is built; 0 if this cuDNN does not
@@ -233,8 +320,8 @@ class Cudnn {
            !has(CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13);
   }
 
-  CudnnPlan finish(Descriptor plan) const {
-    if (handle_ != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle_);
+  CudnnPlan finish(Descriptor plan, cudnnHandle_t handle) const {
+    if (handle != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
     if (properties_) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, properties_);
     if (!plan.finalize()) return {};
     std::int64_t bytes = 0, count = 0;
@@ -247,7 +334,9 @@ class Cudnn {
     return made;
   }
 
+  int threads_ = 1, device_ = 0;
   cudnnHandle_t handle_ = nullptr;
+  mutable std::vector<cudnnHandle_t> helpers_;  // of the threads that compile plans
   Descriptor properties_;
 };
 

@@ -5,10 +5,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <convoy/core/dtype.hpp>
+#include <convoy/core/error.hpp>
 #include <convoy/core/hash.hpp>
 #include <convoy/graph/plan.hpp>
 
@@ -38,6 +40,11 @@ struct FusedAttention {
 
   friend constexpr bool operator==(const FusedAttention&, const FusedAttention&) = default;
 
+  /// For error sentences.
+  std::string text() const {
+    return concat("an attention of ", heads, " heads of ", key_features, " features, ", queries,
+                  " queries and ", keys, " keys, over ", rows, " rows in ", name_of(element));
+  }
   std::uint64_t hash() const {
     std::uint64_t mixed = hash_of("attention");
     for (const int number : {static_cast<int>(backward), static_cast<int>(causal), static_cast<int>(drops),

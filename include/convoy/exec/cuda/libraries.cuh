@@ -59,10 +59,8 @@ class Libraries {
   const CudnnPlan& plan(const Convolution& c) {
     const CudnnPlan* found = convolutions_.find(c);
     if (found == nullptr)
-      fail<ExecError>("exec: cuDNN has no way to compute a convolution of ", c.out_channels, " x ",
-                      c.in_channels, " channels, ", c.height, " x ", c.width, " taps, over ", c.rows,
-                      " images of ", c.in_height, " x ", c.in_width, " in ", name_of(c.element), " within ",
-                      options_.workspace_mib, " MiB");
+      fail<ExecError>("exec: cuDNN has no way to compute ", c.text(), " within ", options_.workspace_mib,
+                      " MiB");
     return *found;
   }
   /// The same for a convolution with an epilogue; null if cuDNN has none or `apart` takes less time.
