@@ -16,10 +16,8 @@
 
 #include "remote_exec.hpp"
 #include "sanitized.hpp"
+#include "train_exchanges.hpp"
 #include "train_support.hpp"
-#include <convoy/comm/codec/int8.hpp>
-#include <convoy/comm/parameter_server/parameter_server.hpp>
-#include <convoy/comm/policy/compressed.hpp>
 #include <convoy/comm/policy/staged.hpp>
 #include <convoy/io/safetensors.hpp>
 #include <convoy/optim/lamb.hpp>
@@ -29,15 +27,10 @@
 using namespace convoy;
 using namespace train_test;
 using exec::Reference;
-using transport::Threads;
 namespace fs = std::filesystem;
 
 namespace {
 
-using AllReduce = comm::Ring<Threads>;
-using Sharded = comm::Sharded<comm::Ring<Threads>>;
-using Encoded = comm::Compressed<comm::Ring<Threads>, comm::codec::Int8>;
-using Served = comm::ParameterServer<Threads>;
 using Beside = comm::ParameterServer<Threads, comm::Sync, 2, comm::Placement::beside>;
 using Async = comm::ParameterServer<Threads, comm::Async, 1, comm::Placement::beside>;
 using Stale = comm::ParameterServer<Threads, comm::Stale<1>, 2, comm::Placement::beside>;

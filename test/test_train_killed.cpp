@@ -17,23 +17,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "train_exchanges.hpp"
 #include "train_support.hpp"
-#include <convoy/comm/codec/int8.hpp>
-#include <convoy/comm/parameter_server/parameter_server.hpp>
-#include <convoy/comm/policy/compressed.hpp>
 #include <convoy/train/checkpoint.hpp>
 
 using namespace convoy;
 using namespace train_test;
-using transport::Threads;
 namespace fs = std::filesystem;
 
 namespace {
-
-using AllReduce = comm::Ring<Threads>;
-using Sharded = comm::Sharded<comm::Ring<Threads>>;
-using Encoded = comm::Compressed<comm::Ring<Threads>, comm::codec::Int8>;
-using Served = comm::ParameterServer<Threads>;
 
 constexpr std::uint64_t seed = 31;
 constexpr int last_step = 12;  // a checkpoint every 2 of them
