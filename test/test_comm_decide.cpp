@@ -119,7 +119,7 @@ TEST_CASE("servers decide together, with fewer parts under way than a step has")
         CAPTURE(servers);
         CAPTURE(among);
         CHECK(right(ranks, workers, [&](Threads endpoint) {
-                return comm::Served(endpoint, {{}, servers, placement}, small);
+                return comm::AnyParameterServer(endpoint, {{}, servers, placement}, small);
               }) == ranks);
       }
 }
@@ -135,7 +135,7 @@ TEST_CASE("servers without a rule that decides do not, and those that cannot say
   decide::OnServer rule;
   for (const auto& [consistency, policy] :
        {std::pair{comm::Async::consistency, "ps-async"}, {comm::Stale<3>::consistency, "ps-stale"}}) {
-    comm::Served served(Threads{}, {consistency}, small);
+    comm::AnyParameterServer served(Threads{}, {consistency}, small);
     CHECK(!served.decides());
     CHECK_THROWS_WITH_AS(served.serve(rule),
                          ("comm \"" + std::string(policy) +
@@ -151,7 +151,7 @@ TEST_CASE("a worker that knows of no rule is named by the server that has one") 
   std::atomic<int> said{0};
   try {
     Threads::World(3).run([&](Threads endpoint) {
-      comm::Served exchange(endpoint, {}, small);
+      comm::AnyParameterServer exchange(endpoint, {}, small);
       std::vector<float> arena(100);
       const Range whole[] = {{0, 100}};
       exchange.open({}, {arena, arena, whole});
@@ -186,7 +186,7 @@ TEST_CASE("servers that wait for one another name who holds them up") {
   try {
     Threads::World(3).run([&](Threads endpoint) {
       const comm::Options quick{.deadline = Seconds(1), .segment_bytes = 64, .window = 2};
-      comm::Served exchange(endpoint, {{}, 2, comm::Placement::among}, quick);
+      comm::AnyParameterServer exchange(endpoint, {{}, 2, comm::Placement::among}, quick);
       std::vector<float> arena(100);
       const Range whole[] = {{0, 100}};
       exchange.open({}, {arena, arena, whole});

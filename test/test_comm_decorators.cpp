@@ -135,7 +135,7 @@ TEST_CASE("a checked exchange gives the bits of an unchecked one") {
                                         {.deadline = Seconds(20), .segment_bytes = 256, .window = 2});
       if (!oracle::same_bits(oracle::train(ring, 5'000, 3), oracle::trained(ranks, 5'000, 3)))
         throw std::logic_error("other bits");
-      comm::Served served(Checked<Threads>(endpoint), {}, {.deadline = Seconds(20)});
+      comm::AnyParameterServer served(Checked<Threads>(endpoint), {}, {.deadline = Seconds(20)});
       std::vector<float> values(100, 1.0f);
       served.all_reduce(std::span<float>(values), comm::sum);
       if (values[99] != static_cast<float>(ranks)) throw std::logic_error("another sum");

@@ -57,7 +57,8 @@ comm::Any exchange_for(const std::string& policy) {
     return comm::make(policy.substr(policy.rfind(' ') + 1), node(), options);
   if (policy == "sharded direct") return comm::Sharded<comm::Direct<Shm>>(node(), options);
   if (policy == "shm ps") return comm::make("ps", node(), options);
-  if (policy == "ps beside") return comm::Served(world, {{}, 1, comm::Placement::beside}, options);
+  if (policy == "ps beside")
+    return comm::AnyParameterServer(world, {{}, 1, comm::Placement::beside}, options);
   if (policy == "hierarchical")
     return comm::Hierarchical<comm::Direct<Shm>, comm::Ring<Mpi>>(world, comm::Nodes({0, 0, 1, 1}), options);
   if (policy == "checked") return comm::Ring<Noisy>(Noisy(Bad(world, {.delay = 0.05}, true)), options);

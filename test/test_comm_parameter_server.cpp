@@ -41,7 +41,7 @@ Trained run(int ranks, const comm::Service& service, std::int64_t count) {
   std::atomic<std::int64_t> updated{0};
   std::atomic<bool> in_time{true};
   Threads::World(ranks).run([&](Threads endpoint) {
-    comm::Served exchange(endpoint, service, options);
+    comm::AnyParameterServer exchange(endpoint, service, options);
     Buffer<float> gradients(static_cast<std::size_t>(count)), parameters(static_cast<std::size_t>(count));
     const auto cuts = oracle::buckets(count);
     exchange.open(comm::Fingerprint().add("model", "none"), {gradients, parameters, cuts});
@@ -155,7 +155,8 @@ TEST_CASE("a worker or server that fails or stays away is named on all the other
     const auto all = [&](Threads endpoint) {
       // The culprit is determined within a fifth of the deadline; every rank must get a processor in that
       // time.
-      comm::Served exchange(endpoint, {{}, 1, c.placement}, {.deadline = Seconds(c.fails ? 20 : 2.5)});
+      comm::AnyParameterServer exchange(endpoint, {{}, 1, c.placement},
+                                        {.deadline = Seconds(c.fails ? 20 : 2.5)});
       const auto n = static_cast<std::size_t>(count);
       Buffer<float> gradients(n, exchange.memory()), parameters(n, exchange.memory());
       const auto cuts = oracle::buckets(count);
@@ -208,7 +209,7 @@ TEST_CASE("a server whose update fails tells the others at once, whatever it thr
   std::atomic<bool> told{false};
   std::string said, again;
   Threads::World(2).run([&](Threads endpoint) {
-    comm::Served exchange(endpoint, {{}, 1, comm::Placement::beside}, options);
+    comm::AnyParameterServer exchange(endpoint, {{}, 1, comm::Placement::beside}, options);
     std::vector<float> gradients(40), parameters(40);
     const std::vector<Range> cuts{{0, 40}};
     exchange.open({}, {gradients, parameters, cuts});
@@ -278,7 +279,7 @@ TEST_CASE("without sync, the worker on a busy server makes its steps while the o
   std::atomic<int> updates{0};
   int before = 0;  // updates when the worker on the server has made its first step
   Threads::World(4).run([&](const Threads& endpoint) {
-    comm::Served exchange(endpoint, {comm::Async::consistency}, options);
+    comm::AnyParameterServer exchange(endpoint, {comm::Async::consistency}, options);
     std::vector<float> gradients(40), parameters(40);
     const std::vector<Range> cuts{{0, 40}};
     exchange.open({}, {gradients, parameters, cuts});
@@ -302,7 +303,7 @@ TEST_CASE("with sync, workers that make different numbers of steps are told who 
   for (const int hurried : {0, 1}) {
     std::atomic<int> named{0};
     const auto all = [&](Threads endpoint) {
-      comm::Served exchange(endpoint, {}, {.deadline = Seconds(20)});
+      comm::AnyParameterServer exchange(endpoint, {}, {.deadline = Seconds(20)});
       Buffer<float> gradients(1000, exchange.memory()), parameters(1000, exchange.memory());
       const std::vector<Range> cuts{{0, 400}, {400, 1000}};
       exchange.open({}, {gradients, parameters, cuts});
@@ -327,7 +328,7 @@ TEST_CASE("a worker that fails while its gradients are read takes them with it")
     for (int round = 0; round < 10; ++round) {
       std::atomic<int> named{0};
       const auto all = [&](Threads endpoint) {
-        comm::Served exchange(endpoint, {c, 2}, {.deadline = Seconds(20), .segment_bytes = 256});
+        comm::AnyParameterServer exchange(endpoint, {c, 2}, {.deadline = Seconds(20), .segment_bytes = 256});
         Buffer<float> gradients(50'000, exchange.memory()), parameters(50'000, exchange.memory());
         const std::vector<Range> cuts{{0, 20'000}, {20'000, 50'000}};
         exchange.open({}, {gradients, parameters, cuts});
@@ -417,7 +418,7 @@ TEST_CASE("a shard travels in parts that cover each bucket once, in order, none 
 }
 
 TEST_CASE("what cannot be served is refused") {
-  CHECK_THROWS_WITH_AS(comm::Served(Threads{}, {{}, 2}),
+  CHECK_THROWS_WITH_AS(comm::AnyParameterServer(Threads{}, {{}, 2}),
                        "a parameter server needs 1 server in a world of 1, not 2", ConfigError);
   CHECK_THROWS_WITH_AS(comm::Service({{}, 4}).check(3),
                        "a parameter server needs 1 to 3 servers in a world of 3, not 4", ConfigError);
@@ -425,7 +426,7 @@ TEST_CASE("what cannot be served is refused") {
                        "a parameter server needs 1 server in a world of 2, not 2", ConfigError);
   CHECK_THROWS_WITH_AS(comm::Service({{}, 1, comm::Placement::beside}).check(1),
                        "a parameter server beside its workers needs at least 2 ranks", ConfigError);
-  CHECK_THROWS_AS(comm::Served(Threads{}, {{false, -1}, 1}), ConfigError);
+  CHECK_THROWS_AS(comm::AnyParameterServer(Threads{}, {{false, -1}, 1}), ConfigError);
 }
 
 TEST_CASE("Trainer trains with the optimizer on the servers") {

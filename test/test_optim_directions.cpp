@@ -278,6 +278,6 @@ TEST_CASE_TEMPLATE("every exchange provides what the norms of tensors need", R, 
   for (const int servers : {1, 2})
     for (const comm::Placement placement : {comm::Placement::among, comm::Placement::beside})
       check<R>(placement == comm::Placement::among ? 3 : 3 + servers, 3, [&](Threads endpoint) {
-        return comm::Served(endpoint, {{}, servers, placement}, quick);
+        return comm::AnyParameterServer(endpoint, {{}, servers, placement}, quick);
       });
 }

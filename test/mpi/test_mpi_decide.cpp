@@ -44,8 +44,8 @@ TEST_CASE("clipping and skipping over mpi and shared memory") {
 }
 
 TEST_CASE("servers of mpi and shared memory decide together") {
-  check(comm::Served(Mpi{}, {{}, 1, comm::Placement::among}, small));
-  check(comm::Served(Mpi{}, {{}, 2, comm::Placement::among}, small));
-  check(comm::Served(Mpi{}, {{}, 1, comm::Placement::beside}, small));
-  check(comm::Served(Shm(MPI_COMM_WORLD, Seconds(30)), {{}, 2, comm::Placement::among}, small));
+  check(comm::AnyParameterServer(Mpi{}, {{}, 1, comm::Placement::among}, small));
+  check(comm::AnyParameterServer(Mpi{}, {{}, 2, comm::Placement::among}, small));
+  check(comm::AnyParameterServer(Mpi{}, {{}, 1, comm::Placement::beside}, small));
+  check(comm::AnyParameterServer(Shm(MPI_COMM_WORLD, Seconds(30)), {{}, 2, comm::Placement::among}, small));
 }

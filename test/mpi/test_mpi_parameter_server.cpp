@@ -18,7 +18,7 @@ namespace {
 template <class T>
 void check(const T& world, const comm::Service& service, bool exact, bool elsewhere = false) {
   const std::int64_t count = 5'003;
-  comm::Served exchange(world, service, {.deadline = Seconds(20), .segment_bytes = 512});
+  comm::AnyParameterServer exchange(world, service, {.deadline = Seconds(20), .segment_bytes = 512});
   auto* const memory = elsewhere ? std::pmr::new_delete_resource() : exchange.memory();
   Buffer<float> gradients(static_cast<std::size_t>(count), memory);
   Buffer<float> parameters(static_cast<std::size_t>(count), memory);

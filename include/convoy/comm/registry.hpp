@@ -121,8 +121,8 @@ struct Serving {
   static constexpr bool over = true;
 
  protected:
-  static Served served(const transport::Any& where, const Consistency& consistency, const Options& options,
-                       const Choice& choice) {
+  static AnyParameterServer served(const transport::Any& where, const Consistency& consistency,
+                                   const Options& options, const Choice& choice) {
     return {where,
             {consistency, choice.servers, choice.servers_beside ? Placement::beside : Placement::among},
             options};

@@ -81,6 +81,9 @@ Schedules Schedules::of() {
 CONVOY_INSTANTIATE(Schedules Schedules::of<schedule::Ring>());
 
 /// Rank, size, broadcast, reductions and a barrier by any schedules over any transport.
+///
+/// `Any` in the name of a policy says that its schedules and its transport are values, so that it is compiled
+/// once for all of them. The class template without `Any` has them as arguments, and derives from the class.
 class AnyCollectives : public Defaults<AnyCollectives> {
  public:
   AnyCollectives(const transport::Any& where, const Schedules& schedules, const Options& options);
@@ -97,7 +100,7 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   int size() const { return engine_->size(); }
   std::pmr::memory_resource* memory() { return engine_->memory(); }
   void observe(Observer observer) { engine_->observe(observer); }
-  /// Gives up whatever is in flight.
+  /// Ends what is in flight.
   void close() noexcept { engine_->stop(); }
   Traffic traffic() const { return engine_->traffic(); }
   const Options& options() const { return engine_->options(); }

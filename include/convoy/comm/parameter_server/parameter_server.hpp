@@ -205,7 +205,7 @@ CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(Client
 
 }  // namespace detail
 
-/// The parameter server over any transport, configured at run time.
+/// The base of ParameterServer: over any transport, with a service chosen at run time.
 ///
 /// A training lasts from `serve`, when the servers get worker 0's parameters, to `dismiss`, after which all
 /// workers have the same parameters; in between only the servers update the parameters. In a step, a worker
@@ -214,14 +214,14 @@ CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(Client
 /// the same number of steps. Gradients and parameters are read and written in place: worker 0's parameters
 /// must stay as they are from `serve` to the end of its first step, and a server may add up gradients in its
 /// own gradient arena.
-class Served : public OnSpans<Served> {
+class AnyParameterServer : public OnSpans<AnyParameterServer> {
  public:
   using Space = memory::Host;
 
-  Served(const transport::Any& where, const Service& service, const Options& options = {});
-  Served(Served&&) noexcept;
-  Served& operator=(Served&&) noexcept;
-  ~Served();
+  AnyParameterServer(const transport::Any& where, const Service& service, const Options& options = {});
+  AnyParameterServer(AnyParameterServer&&) noexcept;
+  AnyParameterServer& operator=(AnyParameterServer&&) noexcept;
+  ~AnyParameterServer();
 
   /// "ps", "ps-async" or "ps-stale".
   std::string_view policy() const {
@@ -261,8 +261,8 @@ class Served : public OnSpans<Served> {
     return {shard_};
   }
 
-  using OnSpans<Served>::all_reduce;
-  using OnSpans<Served>::broadcast;
+  using OnSpans<AnyParameterServer>::all_reduce;
+  using OnSpans<AnyParameterServer>::broadcast;
   void all_reduce(void* values, std::int64_t count, const Reduction& reduction) {
     if (role() == Role::worker) group_.all_reduce(values, count, reduction);
   }
@@ -297,14 +297,15 @@ class Served : public OnSpans<Served> {
 };
 
 #if CONVOY_DEFINITIONS
-CONVOY_FUNCTION Served::Served(const transport::Any& where, const Service& service, const Options& options)
+CONVOY_FUNCTION AnyParameterServer::AnyParameterServer(const transport::Any& where, const Service& service,
+                                                       const Options& options)
     : service_((service.check(where.size()), service)),
       everyone_(std::make_unique<Engine>(where, options)),
       group_(where.group(service.group_of(where.rank(), where.size())), Schedules::of<schedule::Ring>(),
              options),
       ends_(std::make_unique<Ends>(where, options.deadline, everyone_->memory())) {}
-CONVOY_FUNCTION Served::Served(Served&&) noexcept = default;
-CONVOY_FUNCTION Served& Served::operator=(Served&& other) noexcept {
+CONVOY_FUNCTION AnyParameterServer::AnyParameterServer(AnyParameterServer&&) noexcept = default;
+CONVOY_FUNCTION AnyParameterServer& AnyParameterServer::operator=(AnyParameterServer&& other) noexcept {
   ends_ = std::move(other.ends_);  // first, because the memory of the old ends is of the old `everyone_`
   service_ = other.service_;
   everyone_ = std::move(other.everyone_);
@@ -314,17 +315,17 @@ CONVOY_FUNCTION Served& Served::operator=(Served&& other) noexcept {
   served_ = other.served_;
   return *this;
 }
-CONVOY_FUNCTION Served::~Served() = default;
+CONVOY_FUNCTION AnyParameterServer::~AnyParameterServer() = default;
 
-CONVOY_FUNCTION void Served::visit_state(StateVisitor& visitor) {
+CONVOY_FUNCTION void AnyParameterServer::visit_state(StateVisitor& visitor) {
   const std::int64_t before = ends_->server.updates();
   std::int64_t updates = before;
   visitor.common("updates", updates);
   if (updates != before) ends_->server.set_updates(updates);
 }
 
-CONVOY_FUNCTION void Served::all_reduce_with_servers(void* values, std::int64_t count,
-                                                     const Reduction& reduction) {
+CONVOY_FUNCTION void AnyParameterServer::all_reduce_with_servers(void* values, std::int64_t count,
+                                                                 const Reduction& reduction) {
   if (workers() == size()) return group_.all_reduce(values, count, reduction);
   if (served_)
     fail<ConfigError>("comm \"", policy(),
@@ -336,28 +337,28 @@ CONVOY_FUNCTION void Served::all_reduce_with_servers(void* values, std::int64_t 
   everyone_->run(everyone_->program(ring, segments), values, count, reduction);
 }
 
-CONVOY_FUNCTION std::pmr::memory_resource* Served::memory() { return ends_.get(); }
+CONVOY_FUNCTION std::pmr::memory_resource* AnyParameterServer::memory() { return ends_.get(); }
 
-CONVOY_FUNCTION void Served::observe(Observer observer) { ends_->client.observe(observer); }
+CONVOY_FUNCTION void AnyParameterServer::observe(Observer observer) { ends_->client.observe(observer); }
 
-CONVOY_FUNCTION void Served::close() noexcept {
+CONVOY_FUNCTION void AnyParameterServer::close() noexcept {
   ends_->stop();
   group_.close();
   everyone_->stop();
 }
 
-CONVOY_FUNCTION Traffic Served::traffic() const { return ends_->traffic; }
+CONVOY_FUNCTION Traffic AnyParameterServer::traffic() const { return ends_->traffic; }
 
-CONVOY_FUNCTION void Served::begin(int bucket, Ready) {
+CONVOY_FUNCTION void AnyParameterServer::begin(int bucket, Ready) {
   ends_->expect_working();
   ends_->client.begin(bucket);
   ends_->server.admit();
   ends_->progress();
 }
 
-CONVOY_FUNCTION void Served::poll() { ends_->progress(); }
+CONVOY_FUNCTION void AnyParameterServer::poll() { ends_->progress(); }
 
-CONVOY_FUNCTION void Served::finish(Update update) {
+CONVOY_FUNCTION void AnyParameterServer::finish(Update update) {
   ends_->expect_working();
   ends_->client.begin_all();
   ends_->server.admit();
@@ -368,11 +369,11 @@ CONVOY_FUNCTION void Served::finish(Update update) {
     update.decided(ends_->client.skipped() ? Decision::skip : Decision::apply);
 }
 
-CONVOY_FUNCTION bool Served::reached(std::span<float> arena) const {
+CONVOY_FUNCTION bool AnyParameterServer::reached(std::span<float> arena) const {
   return ends_->transport.reaches(arena.data(), arena.size_bytes());
 }
 
-CONVOY_FUNCTION void Served::open(const Fingerprint& fingerprint, const Layout& layout) {
+CONVOY_FUNCTION void AnyParameterServer::open(const Fingerprint& fingerprint, const Layout& layout) {
   if (layout.parameters.size() < layout.gradients.size())
     fail<ConfigError>("a parameter server needs a parameter for each of the ", layout.gradients.size(),
                       " gradients, not ", layout.parameters.size());
@@ -415,7 +416,7 @@ CONVOY_FUNCTION void Served::open(const Fingerprint& fingerprint, const Layout& 
   group_.while_waiting({[](void* both) { return static_cast<Ends*>(both)->progress(); }, &ends});
 }
 
-CONVOY_FUNCTION void Served::serve(ServerUpdate update) {
+CONVOY_FUNCTION void AnyParameterServer::serve(ServerUpdate update) {
   Ends& ends = *ends_;
   ends.expect_working();
   if (update.decides() && !decides())
@@ -433,7 +434,7 @@ CONVOY_FUNCTION void Served::serve(ServerUpdate update) {
   served_ = false;
 }
 
-CONVOY_FUNCTION void Served::dismiss() {
+CONVOY_FUNCTION void AnyParameterServer::dismiss() {
   if (role() != Role::worker) return;
   Ends& ends = *ends_;
   ends.expect_working();
@@ -471,12 +472,12 @@ struct Stale {
 
 /// `ParameterServer<transport::Mpi>`, `ParameterServer<transport::Threads, Stale<4>, 2>`.
 template <class T, class C = Sync, int servers = 1, Placement placement = Placement::among>
-class ParameterServer : public Served {
+class ParameterServer : public AnyParameterServer {
  public:
   static constexpr std::string_view policy() { return C::name; }
   static constexpr bool decides() { return C::consistency.sync; }
   explicit ParameterServer(const T& where = T{}, const Options& options = {})
-      : Served(where, {C::consistency, servers, placement}, options) {}
+      : AnyParameterServer(where, {C::consistency, servers, placement}, options) {}
 };
 
 }  // namespace convoy::comm

@@ -54,7 +54,7 @@ consteval bool compresses() {
 
 }  // namespace detail
 
-/// Implements Compressed by any schedules over any transport.
+/// The base of Compressed: encoded gradients are exchanged by any schedules over any transport.
 template <class Codec>
 class AnyCompressed : public AnyCollectives {
   using Base = AnyCollectives;

@@ -23,8 +23,9 @@
 
 namespace convoy::comm {
 
-/// Implements Sharded and Reproducible by any schedules over any transport. If `ordered`, it combines in the
-/// order of ranks; if `sharded`, each rank updates its own part.
+/// An all-reduce as its two halves, a reduce-scatter and an all-gather, with work of this rank in between:
+/// the base of Sharded and Reproducible, by any schedules over any transport. If `ordered`, it combines in
+/// the order of ranks; if `sharded`, each rank updates its own part.
 class AnyHalves : public AnyCollectives, public OnSpans<AnyHalves> {
   using Base = AnyCollectives;
 
