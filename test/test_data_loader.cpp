@@ -117,7 +117,8 @@ TEST_CASE("loader: every sample once, in another order each epoch, whatever is r
     CAPTURE(prefetch);
     Loader loader(set, {.batch = 10, .seed = 4, .prefetch = prefetch});
     CHECK(loader.steps_per_epoch() == 11);
-    CHECK(loader.next() == nullptr);  // not started
+    CHECK_THROWS_WITH_AS(loader.next(), "data: a loader needs start(epoch) before its first batch",
+                         ConfigError);
     const auto first = epoch_of(loader, 0), second = epoch_of(loader, 1);
     CHECK(first.size() == 11);
     CHECK(first != second);

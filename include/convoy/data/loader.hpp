@@ -108,9 +108,9 @@ class Loader {
   /// invalid. The batches depend on (seed, epoch, step) alone. Throws ConfigError if there is no such step.
   void start(std::int64_t epoch, std::int64_t step = 0);
 
-  /// The next batch; nullptr after the last of the epoch and before any `start`. Valid until `start`, or
-  /// until `next` has been called `options.held` more times. Rethrows what the data set threw. Throws
-  /// DataError if no batch comes within the deadline.
+  /// The next batch; nullptr after the last of the epoch. Valid until `start`, or until `next` has been
+  /// called `options.held` more times. Rethrows what the data set threw. Throws ConfigError before any
+  /// `start`, and DataError if no batch comes within the deadline.
   const Batch* next();
 
   /// The batch that the `i`-th call of `next` from here will return, counting from 0; i < options.ahead.
@@ -259,7 +259,8 @@ const Batch* Loader<D, valid>::peek(int i) {
 template <class D, bool valid>
 const Batch* Loader<D, valid>::wait_for(std::unique_lock<std::mutex>& lock, int i) {
   const std::int64_t step = next_ + i, at = taken_ + in_use_ + i;
-  if (first_ < 0 || step >= plan_.steps()) return nullptr;
+  if (first_ < 0) fail<ConfigError>("data: a loader needs start(epoch) before its first batch");
+  if (step >= plan_.steps()) return nullptr;
   if (threads_.empty()) {
     for (; ready_ <= at; ++ready_) fill(own_, slot(ready_), epoch_, first_ + ready_, [] { return false; });
   } else {
