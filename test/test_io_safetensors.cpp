@@ -114,9 +114,9 @@ TEST_CASE("each size in a header is held against the file") {
   const Folder folder;
   const std::string good = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", data(8, 'x');
   REQUIRE(refusal(folder, made_of(good, data)) == "");
-  CHECK(refusal(folder, "1234") == " has 4 bytes, too few for a safetensors header");
+  CHECK(refusal(folder, "1234") == " is not a whole safetensors file: it has 4 bytes");
   CHECK(refusal(folder, made_of(good, data).substr(0, 20)) ==
-        ": its first 8 bytes promise a header of 54 bytes, but 12 follow");
+        " is not a whole safetensors file: its first 8 bytes promise a header of 54 bytes, but 12 follow");
   CHECK(refusal(folder, std::string(8, '\xff')).find("promise a header of 18446744073709551615") !=
         std::string::npos);
   CHECK(refusal(folder, made_of(good, data.substr(1))) ==

@@ -162,12 +162,13 @@ CONVOY_FUNCTION Safetensors::Safetensors(const std::filesystem::path& path) : pa
   file_.reset(std::fopen(path.c_str(), "rb"));
   if (file_ == nullptr) fail<CheckpointError>(path_.string(), " cannot be read: ", std::strerror(errno));
   if (size < 8)
-    fail<CheckpointError>(path_.string(), " has ", size, " bytes, too few for a safetensors header");
+    fail<CheckpointError>(path_.string(), " is not a whole safetensors file: it has ", size, " bytes");
   std::uint64_t header = 0;
   read_bytes(0, &header, 8);
   if (header > size - 8)
-    fail<CheckpointError>(path_.string(), ": its first 8 bytes promise a header of ", header, " bytes, but ",
-                          size - 8, " follow");
+    fail<CheckpointError>(path_.string(),
+                          " is not a whole safetensors file: its first 8 bytes promise a header of ", header,
+                          " bytes, but ", size - 8, " follow");
   std::string text(header, ' ');
   read_bytes(8, text.data(), text.size());
   data_ = 8 + header;
