@@ -207,6 +207,40 @@ struct Matrix : exec_models::Product {
   }
 };
 
+template <class = void>
+__global__ void distance(View<const float> x, View<const i32> label, View<float> y) {
+  const std::size_t r = own_item(), n = static_cast<std::size_t>(x.shape.size());
+  if (r >= y.size()) return;
+  float sum = 0;
+  for (std::size_t k = 0; k < n; ++k) sum += x[r * n + k];
+  y[r] = fabsf(sum / static_cast<float>(n) - static_cast<float>(label[r]));
+}
+struct Distance : exec_compare::Distance {
+  using exec_compare::Distance::measure;
+  static void measure(cudaStream_t stream, View<const float> x, View<const i32> label, View<float> y) {
+    start(stream, y.size(), distance<>, x, label, y);
+  }
+};
+
+template <class = void>
+__global__ void magnitude(View<const float> x, View<float> y) {
+  const std::size_t r = own_item(), n = static_cast<std::size_t>(x.shape.size());
+  if (r >= y.size()) return;
+  float sum = 0;
+  for (std::size_t k = 0; k < n; ++k) sum += fabsf(x[r * n + k]);
+  y[r] = sum / static_cast<float>(n);
+}
+struct Magnitude : exec_compare::Magnitude {
+  static inline int on_host = 0;  // calls
+  static double measure(View<const float> x) {
+    ++on_host;
+    return exec_compare::Magnitude::measure(x);
+  }
+  static void measure(cudaStream_t stream, View<const float> x, View<float> y) {
+    start(stream, y.size(), magnitude<>, x, y);
+  }
+};
+
 /// A loss whose functions ignore the error of a CUDA call.
 struct Failing : exec_compare::Energy {
   using exec_compare::Energy::backward;
@@ -278,6 +312,16 @@ inline std::vector<exec_operations::Case> custom_cases() {
                    g.loss(g.custom(Product{}, g.custom(Product{}, z, y), z));
                    g.loss(z);
                    head(g, x);
+                 }});
+  all.push_back({"metrics on the device, and one on the host between them", [](Builder& g) {
+                   const Tensor x = g.linear(row(g), {.features = 5}), y = image(g);
+                   const auto label = g.label("label", 5);
+                   g.metric("of an image", Magnitude{}, y);
+                   g.metric("on the host", exec_compare::Magnitude{}, x);
+                   g.metric("of a row and a label", Distance{}, x, label);
+                   g.output("logits", x);
+                   g.loss(g.cross_entropy(x, label));
+                   g.loss(g.custom_loss(Energy{}, y));
                  }});
   for (const bool beside : {false, true})
     all.push_back({concat("custom losses", beside ? " beside a cross-entropy" : ""), [=](Builder& g) {

@@ -101,6 +101,31 @@ TEST_CASE("cuda: a custom operation without functions for a device is named") {
                        ExecError);
 }
 
+TEST_CASE("cuda: a metric with a function for a device is measured there, in every pass") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  const DynamicPlan plan([](auto& g) {
+    const auto x = g.gelu(g.input("image", {3, 5, 4}));
+    g.metric("magnitude", Magnitude{}, x);
+    g.metric("the same on the host", exec_compare::Magnitude{}, x);
+    g.loss(g.cross_entropy(g.linear(g.flatten(x), {.features = 3}), g.label("label", 3)));
+  });
+  const int before = Magnitude::on_host;
+  Alone<bf16> exec(plan, 3, {});
+  std::vector<double> seen;
+  for (const int rows : {3, 3, 3, 2}) {  // the second pass is captured, and the third replays it
+    exec.forward(exec_compare::Batch(plan, rows, Philox{1, 2}), {});
+    const auto metrics = exec.result().metrics;
+    REQUIRE(metrics.size() == 2);
+    CHECK(metrics[0] > 0);
+    CHECK(metrics[0] == doctest::Approx(metrics[1]).epsilon(1e-6));
+    seen.push_back(metrics[0]);
+  }
+  CHECK(seen[1] == seen[0]);
+  CHECK(seen[2] == seen[0]);
+  CHECK(seen[3] != seen[0]);
+  CHECK(Magnitude::on_host == before);
+}
+
 TEST_CASE("cuda: a backward needs a scale for each loss") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   const DynamicPlan plan([](auto& g) {

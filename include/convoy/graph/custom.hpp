@@ -24,7 +24,11 @@
 //
 // A metric is a type with
 //     static double measure(View<const float> x, ...);            // the sum over the rows of the batch
-// It is called on the host for every Exec.
+// It is called on the host. exec::Cuda copies the arguments there, unless the type also has the device
+// function
+//     static void measure(cudaStream_t, View<const float> x, ..., View<float> y);
+// which is subject to the rules above and writes a number for each row. The Exec adds these up on the device,
+// in f64 and in a fixed order.
 //
 // A model's `define` passes an object of the type: `x = g.custom(Swish{}, x, beta)`,
 // `g.loss(g.custom_loss(Hinge{}, x, label))`, `g.metric("top3", TopThree{}, x, label)`.
@@ -285,6 +289,51 @@ consteval bool can_measure(std::integer_sequence<int, Index...>) {
 }
 template <class Measure, Arguments A>
 inline constexpr bool has_measure = can_measure<Measure, A>(std::make_integer_sequence<int, A.count()>{});
+
+template <class Measure, Arguments A, class Stream, int... Index>
+consteval bool can_measure_rows(std::integer_sequence<int, Index...>) {
+  return requires(View<float> y, Stream stream) {
+    Measure::measure(stream, argument_view<float, A, Index>(no_arguments, 0)..., y);
+  };
+}
+template <class Measure, class Stream, int... Index>
+consteval bool takes_measure(std::integer_sequence<int, Index...>) {
+  return requires(Stream stream, Whatever any) {
+    Measure::measure(stream, (static_cast<void>(Index), any)...);
+  };
+}
+template <class Measure, int... counts>
+consteval bool measures_on_stream_with_any(std::integer_sequence<int, counts...>) {
+  return ((takes_measure<Measure, CUstream_st*>(std::make_integer_sequence<int, counts>{}) &&
+           !takes_measure<Measure, NoStream>(std::make_integer_sequence<int, counts>{})) ||
+          ...);
+}
+/// Whether a metric has a device function.
+template <class Measure, Arguments A>
+inline constexpr bool measures_on_stream =
+    can_measure_rows<Measure, A, CUstream_st*>(std::make_integer_sequence<int, A.count()>{}) &&
+    !can_measure_rows<Measure, A, NoStream>(std::make_integer_sequence<int, A.count()>{});
+/// Whether a metric has a device function with wrong arguments, which are at most one view too many.
+template <class Measure, Arguments A>
+inline constexpr bool measures_wrongly_on_stream =
+    !measures_on_stream<Measure, A> &&
+    measures_on_stream_with_any<Measure>(std::make_integer_sequence<int, A.count() + 3>{});
+
+template <class Measure, Arguments A>
+void call_measure(const Argument* in, const Argument* out, int rows, CUstream_st* stream) {
+  [&]<int... Index>(std::integer_sequence<int, Index...>) {
+    Measure::measure(stream, argument_view<float, A, Index>(in, rows)..., view_of<float>(out[0], rows));
+  }
+  (std::make_integer_sequence<int, A.count()>{});
+}
+/// The device function of a metric, whose output is a number for each row; null if it has none.
+template <class Measure, Arguments A>
+consteval StreamCall metric_on_stream() {
+  if constexpr (measures_on_stream<Measure, A>)
+    return call_measure<Measure, A>;
+  else
+    return nullptr;
+}
 
 template <class Measure, Arguments A>
 inline constexpr MetricCall metric_call = [](const Argument* inputs, int rows) -> double {

@@ -79,7 +79,8 @@ struct Metric {
   Name name;
   int input = 0, inputs = 0;  ///< in Graph::edges
   MetricCall call = nullptr;
-  std::uint64_t identity = 0;  ///< of the type that measures; compared between ranks
+  StreamCall on_stream = nullptr;  ///< the device function, which measures each row; null if there is none
+  std::uint64_t identity = 0;      ///< of the type that measures; compared between ranks
 };
 
 // Attributes as 32-bit words, so that fingerprints and equality need no code per operation.

@@ -163,11 +163,11 @@ class Tracer {
   }
   constexpr void expect_real(std::string_view, Label) {}
 
-  constexpr void add_metric(std::string_view name, MetricCall measure, std::uint64_t identity,
-                            const int* inputs, int count) {
+  constexpr void add_metric(std::string_view name, MetricCall measure, StreamCall on_stream,
+                            std::uint64_t identity, const int* inputs, int count) {
     last_ = Name(name);
     check_name({});
-    Metric metric{last_, counts_.edges, count, measure, identity};
+    Metric metric{last_, counts_.edges, count, measure, on_stream, identity};
     for (int i = 0; i < count; ++i) push(tables_.edges, &Counts::edges, inputs[i]);
     push(tables_.metrics, &Counts::metrics, metric);
   }

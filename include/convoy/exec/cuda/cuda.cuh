@@ -385,6 +385,10 @@ class Cuda : private memory::KeptBack {
     metrics_.clear();
     std::size_t at = 0;
     for (const graph::Metric& metric : plan_.metrics) {
+      if (metric.on_stream != nullptr) {
+        metrics_.push_back(reinterpret_cast<const double*>(bytes + layout.metrics)[metrics_.size()]);
+        continue;
+      }
       arguments_.clear();
       for (int i = 0; i < metric.inputs; ++i, ++at) {
         const auto& argument = layout.arguments[at];

@@ -102,15 +102,16 @@ struct WholeStep {
 };
 
 /// Layout of what one forward pass measures, the same on the device and in host memory: a sum for each loss,
-/// two numbers of a classification, the arguments of metrics, then the bytes of `along`.
+/// two numbers of a classification, a sum for each metric, which the device leaves out if it cannot measure
+/// it, the arguments of these metrics, then the bytes of `along`.
 struct MeasuredLayout {
   static constexpr std::size_t most_along = 64;
-  std::size_t tally = 0, along = 0;
+  std::size_t tally = 0, metrics = 0, along = 0;
   struct Argument {
     int node;
     std::size_t at, bytes;
   };
-  std::vector<Argument> arguments;  ///< of the metrics, one after the other
+  std::vector<Argument> arguments;  ///< of the metrics for the host, one after the other
   std::size_t bytes = 0;
 };
 
@@ -150,6 +151,7 @@ class Execution {
     for (const auto& output : plan.outputs) keep(output.node);
     for (const int loss : plan.losses) keep(loss);
     for (const auto& argument : measured_.arguments) keep(argument.node);
+    take_metrics();
 
     // Backward is planned in the order in which it runs, because the first contribution to a gradient assigns
     // it.
@@ -183,6 +185,14 @@ class Execution {
       if (!given.converts) program_.value(given.node).data.fixed = input + given.at;
     for (auto& stage : stages_)
       if (stage) stage->bind(program_);
+    for (DeviceMetric& metric : metrics_) {
+      for (std::size_t i = 0; i < metric.nodes.size(); ++i)
+        metric.arguments.push_back(
+            {program_.template address<void>(metric.plain[i] ? metric.plain[i]
+                                                             : program_.value(metric.nodes[i]).data),
+             program_.node(metric.nodes[i]).shape});
+      metric.rows = {program_.template address<void>(metric.made), Shape{}};
+    }
   }
 
   /// Write a batch and the draws of its pass to host memory, laid out as on the device: the batch at the
@@ -288,6 +298,15 @@ class Execution {
     std::int64_t begin = 0, final = 0;  // of the gradient arena
     Repeated work;
   };
+  // A metric that is measured on the device, at the end of forward.
+  struct DeviceMetric {
+    int index;  // in the plan
+    std::vector<int> nodes;
+    std::vector<Location> plain;  // copies of values that are not in plain layout
+    Location made;                // a number for each row
+    std::vector<graph::Argument> arguments = {};
+    graph::Argument rows = {};
+  };
   // A parameter that a stage of forward uses and no stage of backward reaches.
   struct Unreached {
     int stage;
@@ -341,9 +360,10 @@ class Execution {
   void lay_out_measured() {
     const Plan& plan = program_.plan();
     measured_.tally = plan.losses.size() * sizeof(double);
-    measured_.bytes = measured_.tally + 2 * sizeof(std::int64_t);
+    measured_.metrics = measured_.tally + 2 * sizeof(std::int64_t);
+    measured_.bytes = measured_.metrics + plan.metrics.size() * sizeof(double);
     for (const graph::Metric& metric : plan.metrics)
-      for (int i = 0; i < metric.inputs; ++i) {
+      for (int i = 0; i < metric.inputs && metric.on_stream == nullptr; ++i) {
         const int n = plan.graph.edges[metric.input + i];
         const auto at = (measured_.bytes + alignment - 1) / alignment * alignment;
         const auto bytes =
@@ -353,6 +373,36 @@ class Execution {
       }
     measured_.along = (measured_.bytes + alignment - 1) / alignment * alignment;
     measured_.bytes = measured_.along + MeasuredLayout::most_along;
+  }
+
+  void take_metrics() {
+    const Plan& plan = program_.plan();
+    const int time = static_cast<int>(graph_stages_.size()) - 1;
+    for (std::size_t m = 0; m < plan.metrics.size(); ++m) {
+      const graph::Metric& metric = plan.metrics[m];
+      if (metric.on_stream == nullptr) continue;
+      DeviceMetric& made = metrics_.emplace_back(DeviceMetric{static_cast<int>(m), {}, {}, {}});
+      for (int i = 0; i < metric.inputs; ++i) {
+        const int n = plan.graph.edges[metric.input + i];
+        const Value& v = program_.value(n);
+        program_.keep(v, time);
+        made.nodes.push_back(n);
+        made.plain.push_back(is_plain(v) ? Location{} : program_.request(plain_bytes(v), time, time));
+      }
+      made.made = program_.request(static_cast<std::size_t>(rows()) * sizeof(float), time, time);
+    }
+  }
+  void measure() {
+    for (const DeviceMetric& metric : metrics_) {
+      const graph::Metric& of = program_.plan().metrics[static_cast<std::size_t>(metric.index)];
+      for (std::size_t i = 0; i < metric.nodes.size(); ++i)
+        if (metric.plain[i])
+          write_plain(metric.nodes[i], program_.template address<std::byte>(metric.plain[i]));
+      enqueue_users(program_, of.on_stream, metric.arguments.data(), &metric.rows, of.name);
+      sum_vector(stream(), rows(), static_cast<const float*>(metric.rows.data),
+                 reinterpret_cast<double*>(results_ + measured_.metrics) + metric.index, false);
+    }
+    for (const auto& argument : measured_.arguments) write_plain(argument.node, results_ + argument.at);
   }
 
   void sum_losses() {
@@ -400,7 +450,7 @@ class Execution {
     for (auto& stage : stages_)
       if (stage) stage->forward(program_);
     if (!(defers_ && program_.trains())) sum_losses();
-    for (const auto& argument : measured_.arguments) write_plain(argument.node, results_ + argument.at);
+    measure();
   }
 
   void forget_other_steps(const WholeStep& step) {
@@ -464,6 +514,7 @@ class Execution {
   std::vector<Given> given_;
   std::size_t input_bytes_ = 0, draws_at_ = 0;
   MeasuredLayout measured_;
+  std::vector<DeviceMetric> metrics_;
   std::vector<Contribution> seeds_;
   std::vector<Unreached> unreached_;
   std::vector<std::unique_ptr<Segment>> segments_;

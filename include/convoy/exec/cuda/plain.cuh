@@ -5,8 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <convoy/core/error.hpp>
+#include <convoy/core/name.hpp>
 #include <convoy/exec/cuda/kernel/image.cuh>
 #include <convoy/exec/cuda/program.cuh>
+#include <convoy/graph/custom.hpp>
+#include <convoy/memory/cuda.cuh>
 
 namespace convoy::exec::cuda {
 
@@ -29,6 +33,16 @@ inline bool is_plain(const Value& v) {
 /// Bytes of a value in plain layout.
 inline std::size_t plain_bytes(const Value& v) {
   return static_cast<std::size_t>(v.rows) * static_cast<std::size_t>(v.shape.size()) * sizeof(float);
+}
+
+/// Calls a user's function for a device. A launch by <<<>>> returns no status, so its failure must be asked
+/// for. An error that others left behind is not the function's and is cleared first.
+inline void enqueue_users(const Program& p, graph::StreamCall call, const graph::Argument* from,
+                          const graph::Argument* to, const Name& name) {
+  cudaGetLastError();
+  call(from, to, p.rows(), p.stream());
+  if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess)
+    device::check(status, concat("start the kernels of ", name));
 }
 
 }  // namespace convoy::exec::cuda

@@ -62,11 +62,16 @@ struct Custom {
                       "convoy: a metric needs static double measure(View<const float> x, ...), with "
                       "View<const i32> for a label");
         self().report(Common::reported, {});
+      } else if constexpr (measures_wrongly_on_stream<Measure, arguments>) {
+        static_assert(sizeof(Measure) == 0,
+                      "convoy: a metric's function for a device is static void measure(cudaStream_t, "
+                      "View<const float> x, ..., View<float> y), with View<const i32> for a label");
+        self().report(Common::reported, {});
       } else {
         (self().expect_real(called, x), ...);
         const int nodes[] = {x.node...};
-        self().add_metric(called, metric_call<Measure, arguments>, identity_of<Measure>(), nodes,
-                          static_cast<int>(sizeof...(x)));
+        self().add_metric(called, metric_call<Measure, arguments>, metric_on_stream<Measure, arguments>(),
+                          identity_of<Measure>(), nodes, static_cast<int>(sizeof...(x)));
       }
     }
 

@@ -105,13 +105,8 @@ class CustomStage final : public StageOf<T> {
   }
 
  private:
-  // A launch by <<<>>> returns no status, so its failure must be asked for. An error that others left behind
-  // is not the operation's and is cleared first.
   void enqueue(const Program& p, graph::StreamCall call, const graph::Argument* to) const {
-    cudaGetLastError();
-    call(arguments_.data(), to, p.rows(), p.stream());
-    if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess)
-      device::check(status, concat("start the kernels of ", p.node(this->leader_).name));
+    enqueue_users(p, call, arguments_.data(), to, p.node(this->leader_).name);
   }
 
   const graph::CustomCalls& calls_;
