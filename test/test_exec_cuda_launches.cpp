@@ -3,6 +3,7 @@
 // TIMEOUT: 300
 // The work that exec::Cuda enqueues for a Transformer layer, in which each kernel is a pass over memory; and
 // how a layer is computed if cuBLASLt lacks an epilogue.
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <string>
@@ -116,6 +117,27 @@ TEST_CASE("cuda: options that no GPU could meet are refused") {
   refuses({.candidates = 0}, "exec: candidates must be at least 1, not 0");
   refuses({.workspace_mib = -1}, "exec: workspace_mib must be at least 0, not -1");
   refuses({.logits_mib = 0}, "exec: logits_mib must be at least 1, not 0");
+}
+
+TEST_CASE("cuda: the 16-bit copy of parameters is refreshed after they change, and not in other passes") {
+  const Plan& plan = plan_of<Bert<1>>;
+  for (const bool graphs : {false, true}) {
+    CAPTURE(graphs);
+    Alone<bf16> exec(plan, 2, {.graphs = graphs, .candidates = 1});
+    const exec_compare::Batch batch(plan, 2, Philox{1, 2});
+    const auto refreshed = [&](exec::Mode mode) {
+      const emulation::Enqueued enqueued;
+      exec.forward(batch, {.mode = mode});
+      return std::count(enqueued.names().begin(), enqueued.names().end(), "narrow_pass");
+    };
+    // As ranks that share the update tell of the parameters that others have written.
+    for (int step = 0; step < 4; ++step) {
+      exec.touched({0, plan.sizes.exchanged});
+      CHECK(refreshed(exec::Mode::train) == 1);
+      CHECK(refreshed(exec::Mode::train) == 0);
+      CHECK(refreshed(exec::Mode::evaluate) == 0);
+    }
+  }
 }
 
 TEST_CASE("cuda: a layer of BERT is so many passes over memory") {
