@@ -28,7 +28,7 @@ const Options options{.deadline = Seconds(20)};
 /// sum.
 template <class C, class... Codec>
 void converges(int ranks, std::int64_t count, int steps, double tolerance, double most_bytes_share,
-               std::span<const Tensor> tensors = {}, const Codec&... codec) {
+               std::span<const Matrix> tensors = {}, const Codec&... codec) {
   std::vector<std::vector<float>> last(static_cast<std::size_t>(ranks));
   std::atomic<int> right{0};
   std::atomic<std::int64_t> bytes{0};
@@ -155,7 +155,7 @@ TEST_CASE("powersgd recovers what has its rank, feeds back the rest, and says wh
   const codec::PowerSgd codec{2};
   CHECK(codec.compresses(30, 40));
   CHECK_FALSE(codec.compresses(4, 1'000));
-  const Tensor tensors[] = {{{100, 1'300}, 30, 40}, {{1'310, 1'350}, 1, 40}, {{1'390, 2'590}, 30, 40}};
+  const Matrix tensors[] = {{{100, 1'300}, 30, 40}, {{1'310, 1'350}, 1, 40}, {{1'390, 2'590}, 30, 40}};
   codec::Factors factors(codec, {100, 1'400}, tensors, 1, std::pmr::new_delete_resource());
   CHECK(factors.left().size() + factors.right().size() == 2 * (30 + 40) + 100);
   std::vector<float> values(1'300), sent, error(1'300);
@@ -209,7 +209,7 @@ TEST_CASE("powersgd makes the same of a matrix in panels as of one in rows") {
   };
   for (const std::int64_t panel : {1, 6, 32, 96}) {
     CAPTURE(panel);
-    const Tensor tensor[] = {{{0, size}, rows, columns, panel}};
+    const Matrix tensor[] = {{{0, size}, rows, columns, panel}};
     codec::Factors factors(codec, {0, size}, tensor, 1, std::pmr::new_delete_resource());
     CHECK(factors.left().size() + factors.right().size() == 3 * (rows + columns));
     std::vector<float> sent(size), whole(size), error(size);
@@ -231,7 +231,7 @@ TEST_CASE("powersgd makes the same of a matrix in panels as of one in rows") {
 
 TEST_CASE("powersgd factors the tensors of each bucket, the same on all ranks") {
   // The fourth tensor is cut by a bucket, so it is sent uncompressed, as are all elements outside of tensors.
-  const Tensor tensors[] = {{{0, 4'000}, 40, 100},
+  const Matrix tensors[] = {{{0, 4'000}, 40, 100},
                             {{4'000, 4'400}, 1, 400},
                             {{4'500, 12'500}, 80, 100, 16},
                             {{13'000, 14'000}, 20, 50},
@@ -249,7 +249,7 @@ TEST_CASE("powersgd factors the tensors of each bucket, the same on all ranks") 
   Compressed<Ring<Threads>, codec::PowerSgd> alone{Threads{}, options};
   std::vector<float> arena(100);
   const Range whole[] = {{0, 100}};
-  for (const std::vector<Tensor>& wrong : {std::vector<Tensor>{{{0, 100}, 9, 11}},
+  for (const std::vector<Matrix>& wrong : {std::vector<Matrix>{{{0, 100}, 9, 11}},
                                            {{{0, 100}, 20, 5, 6}},
                                            {{{50, 101}, 3, 17}},
                                            {{{50, 100}, 5, 10}, {{0, 50}, 5, 10}}})

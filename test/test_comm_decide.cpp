@@ -218,14 +218,14 @@ namespace {
 template <class Codec>
 void check_skips(const Codec& codec, const std::vector<int>& bad_before) {
   constexpr int good_steps = 5, ranks = 2;
-  const comm::Tensor tensors[] = {{{0, 2'400}, 40, 60}};
+  const comm::Matrix matrices[] = {{{0, 2'400}, 40, 60}};
   std::vector<std::vector<float>> results(2 * ranks);
   for (const bool with_bad : {false, true})
     Threads::World(ranks).run([&](Threads endpoint) {
       comm::Compressed<comm::Ring<Threads>, Codec> exchange(endpoint, small, codec);
       Buffer<float> gradients(count), parameters(count);
       const Range cuts[] = {{0, 2'500}, {2'500, count}};
-      exchange.open({}, {gradients, parameters, cuts, tensors});
+      exchange.open({}, {gradients, parameters, cuts, matrices});
       struct Rule {
         bool skips = false;
         std::span<float> parameters, gradients;

@@ -56,7 +56,7 @@ static_assert(total(bert_base_tensors()) == 109'482'240);
 struct ModelBuckets {
   std::string_view name;
   std::vector<convoy::Range> ranges;
-  std::vector<convoy::comm::Tensor> tensors;
+  std::vector<convoy::comm::Matrix> matrices;
   std::int64_t elements() const { return ranges.back().end; }
 };
 
@@ -69,7 +69,7 @@ inline ModelBuckets bert_base() {
   for (const std::int64_t size : bert_base_tensors()) {
     slots.push_back({{end, end + size}, {}});
     order.push_back(static_cast<int>(order.size()));
-    if (size > 4 * hidden) model.tensors.push_back({slots.back().live, size / hidden, hidden});
+    if (size > 4 * hidden) model.matrices.push_back({slots.back().live, size / hidden, hidden});
     end += convoy::graph::align_slot(size);
   }
   model.ranges.resize(slots.size());

@@ -20,10 +20,10 @@ struct Arenas {
   Arenas(comm::Any c, const ModelBuckets& model, bool updates)
       : comm(std::move(c)),
         buckets(model.ranges),
-        tensors(model.tensors),
+        matrices(model.matrices),
         gradients(static_cast<std::size_t>(model.elements()), comm.memory()),
         parameters(updates ? gradients.size() : 0, comm.memory()) {
-    comm.open({}, {gradients, parameters, buckets, tensors});
+    comm.open({}, {gradients, parameters, buckets, matrices});
   }
   Arenas(const Arenas&) = delete;
   Arenas& operator=(const Arenas&) = delete;
@@ -38,7 +38,7 @@ struct Arenas {
 
   comm::Any comm;
   std::vector<convoy::Range> buckets;
-  std::vector<comm::Tensor> tensors;
+  std::vector<comm::Matrix> matrices;
   convoy::Buffer<float> gradients, parameters;
 };
 

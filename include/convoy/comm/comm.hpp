@@ -28,22 +28,22 @@ enum class Role : unsigned char { worker, server };
 
 /// A tensor of the arenas as a matrix, for codecs that use shapes. The matrix is stored in panels of `panel`
 /// rows each; `panel` divides `rows`. A panel is stored column by column, so `panel` = 1 is row-major order.
-struct Tensor {
+struct Matrix {
   Range range;
   std::int64_t rows = 1, columns = 1, panel = 1;
 };
 
 /// The arenas that `open` connects. `buckets` are contiguous ranges of elements, the same on all ranks.
 /// Arenas allocated from `memory()` may be freed at any time. Other arenas, and everything else that a Layout
-/// refers to, must live until the exchange is closed. If `tensors` is empty, codecs treat the arenas as plain
-/// arrays. `whole` lists the ranges that are updated as a unit, such as a matrix, in ascending order; they
-/// are disjoint and each lies within one bucket, from a multiple of 16 elements of the bucket on. Policies
-/// that shard the updates do not split such a range.
+/// refers to, must live until the exchange is closed. If `matrices` is empty, codecs treat the arenas as
+/// plain arrays. `whole` lists the ranges that are updated as a unit, such as a matrix, in ascending order;
+/// they are disjoint and each lies within one bucket, from a multiple of 16 elements of the bucket on.
+/// Policies that shard the updates do not split such a range.
 struct Layout {
   std::span<float> gradients;
   std::span<float> parameters;
   std::span<const Range> buckets;
-  std::span<const Tensor> tensors = {};
+  std::span<const Matrix> matrices = {};
   std::span<const Range> whole = {};
   void* space = nullptr;  ///< the Comm::Space object of the arenas; null: plain host memory
 };

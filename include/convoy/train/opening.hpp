@@ -97,7 +97,7 @@ template <class Rule, class Comm, class Exec>
 [[gnu::cold]] void Replica<Rule, Comm, Exec>::open_exchange() {
   std::vector<std::int64_t> panels(plan_.parameter_list.size());
   for (std::size_t p = 0; p < panels.size(); ++p) panels[p] = exec_->panel(static_cast<int>(p));
-  tensors_ = matrices(plan_, panels);
+  matrices_ = matrices(plan_, panels);
   whole_ = optimizer_.matrices();
   if (optimizer_.takes_matrices()) {
     std::vector<std::int64_t> in_order;
@@ -107,7 +107,7 @@ template <class Rule, class Comm, class Exec>
   comm_.open(fingerprint(), {.gradients = exec_->gradients(),
                              .parameters = exec_->parameters(),
                              .buckets = buckets_,
-                             .tensors = tensors_,
+                             .matrices = matrices_,
                              .whole = whole_,
                              .space = &space_});
 }

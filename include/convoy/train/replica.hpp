@@ -324,7 +324,7 @@ class Replica {
   bool others_update_ = false;  // servers or other ranks write parameters of this rank
   Range dead_;                  // the parameters that are only decayed
   std::optional<Exec> exec_;
-  std::vector<comm::Tensor> tensors_;
+  std::vector<comm::Matrix> matrices_;
   std::vector<Range> whole_;         // the ranges that the optimizer updates as a whole
   memory::Array<float, Space> sum_;  // gradients of the micro-steps so far
   Counters counters_;

@@ -64,7 +64,7 @@ concept Gathered = C::travel == Travel::gathered&& requires(const C& codec, std:
   codec.decode_add(decoded, from, count);
 };
 
-/// Factored: a bucket's `Factors`, made from the codec, the bucket, Layout::tensors and a seed that is the
+/// Factored: a bucket's `Factors`, made from the codec, the bucket, Layout::matrices and a seed that is the
 /// same on all ranks. A step is `project`, a sum of `left()` over the ranks, `project_back`, a sum of
 /// `right()`, `expand`. `keep()` saves the state that a step changes, `restore()` goes back to the saved
 /// state, `reset()` to the initial state; `left()` and `right()` never move. `visit_state(visitor, bucket)`
@@ -73,7 +73,7 @@ template <class C>
 concept Factored = C::travel == Travel::factored&& requires(typename C::Factors& factors, const float* values,
                                                             float* error, float* decoded,
                                                             StateVisitor& visitor, int bucket) {
-  requires std::constructible_from<typename C::Factors, const C&, Range, std::span<const Tensor>,
+  requires std::constructible_from<typename C::Factors, const C&, Range, std::span<const Matrix>,
                                    std::uint64_t, std::pmr::memory_resource*>;
   { factors.left() } -> std::same_as<std::span<float>>;
   { factors.right() } -> std::same_as<std::span<float>>;

@@ -202,20 +202,20 @@ void orthogonalize(float* columns, int count, std::int64_t size, Replace&& repla
 class Factors {
  public:
   Factors() = default;
-  /// `seed` is the same on all ranks. Tensors that lie entirely in the bucket are factored.
-  Factors(const PowerSgd& codec, Range bucket, std::span<const Tensor> tensors, std::uint64_t seed,
+  /// `seed` is the same on all ranks. Matrices that lie entirely in the bucket are factored.
+  Factors(const PowerSgd& codec, Range bucket, std::span<const Matrix> matrices, std::uint64_t seed,
           std::pmr::memory_resource* memory)
       : rank_(codec.rank), seed_(seed) {
     std::int64_t left = 0, right = 0, at = bucket.begin;
-    for (const Tensor& t : tensors) {
-      if (t.range.begin < bucket.begin || t.range.end > bucket.end || !codec.compresses(t.rows, t.columns))
+    for (const Matrix& m : matrices) {
+      if (m.range.begin < bucket.begin || m.range.end > bucket.end || !codec.compresses(m.rows, m.columns))
         continue;
-      if (at < t.range.begin) plain_.push_back({at - bucket.begin, t.range.begin - bucket.begin});
-      at = t.range.end;
+      if (at < m.range.begin) plain_.push_back({at - bucket.begin, m.range.begin - bucket.begin});
+      at = m.range.end;
       // A row-major matrix is its transpose in column-major order.
-      const detail::Panels shape = t.panel == 1 ? detail::Panels{t.columns, t.rows, t.columns}
-                                                : detail::Panels{t.rows, t.columns, t.panel};
-      matrices_.push_back({t.range.begin - bucket.begin, shape, left, right});
+      const detail::Panels shape = m.panel == 1 ? detail::Panels{m.columns, m.rows, m.columns}
+                                                : detail::Panels{m.rows, m.columns, m.panel};
+      factored_.push_back({m.range.begin - bucket.begin, shape, left, right});
       left += rank_ * shape.rows;
       right += rank_ * shape.columns;
     }
@@ -254,7 +254,7 @@ class Factors {
 
   /// error += gradients; left = error * right.
   void project(const float* gradients, float* error) {
-    for (const Matrix& m : matrices_) {
+    for (const Factorization& m : factored_) {
       detail::orthogonalize(right_.data() + m.right, rank_, m.shape.columns, [&](float* column) {
         Philox numbers(seed_, draws_++);
         for (std::int64_t i = 0; i < m.shape.columns; ++i) column[i] = numbers.normal();
@@ -270,7 +270,7 @@ class Factors {
   /// Orthonormalizes left; then right = transposed error * left and error -= left * transposed right, so that
   /// error is what this rank's share of the sum omits.
   void project_back(float* error) {
-    for (const Matrix& m : matrices_) {
+    for (const Factorization& m : factored_) {
       float *left = left_.data() + m.left, *right = right_.data() + m.right;
       detail::orthogonalize(left, rank_, m.shape.rows, [&](float* column) {
         // A non-finite column stays, so that all ranks see it.
@@ -290,7 +290,7 @@ class Factors {
 
   /// gradients = left * transposed right.
   void expand(float* gradients) const {
-    for (const Matrix& m : matrices_)
+    for (const Factorization& m : factored_)
       detail::Multiply<false>::run<4>(gradients + m.at, left_.data() + m.left, right_.data() + m.right, rank_,
                                       1.0f, m.shape);
     const float* from = left_.data() + plain_at_;
@@ -301,7 +301,7 @@ class Factors {
   }
 
  private:
-  struct Matrix {
+  struct Factorization {
     std::int64_t at;  // in the bucket
     detail::Panels shape;
     std::int64_t left, right;  // where its factors begin
@@ -309,7 +309,7 @@ class Factors {
 
   int rank_ = 0;
   std::uint64_t seed_ = 0, draws_ = 0, kept_draws_ = 0;
-  std::vector<Matrix> matrices_;
+  std::vector<Factorization> factored_;
   std::vector<Range> plain_;  // of the bucket: what is sent uncompressed
   std::int64_t plain_at_ = 0;
   Buffer<float> left_, right_, kept_;

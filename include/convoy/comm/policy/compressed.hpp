@@ -138,7 +138,7 @@ class AnyCompressed : public AnyCollectives {
       fail<ConfigError>("the codec ", policy(), " encodes ", count, " elements in ", bytes,
                         " bytes; bytes() must be a multiple of 64");
   }
-  void check_tensors(Fingerprint& fingerprint, const Layout& layout) const;
+  void check_matrices(Fingerprint& fingerprint, const Layout& layout) const;
   /// Makes a bucket's buffers and engine slots.
   void prepare(int bucket);
   // `slot` is the engine slot of the first leg.
@@ -184,7 +184,7 @@ void AnyCompressed<Codec>::open(const Fingerprint& fingerprint, const Layout& la
   all.add("comm algorithm", schedules_.all_reduce.name());
   all.add("comm codec", Codec::name);
   all.add("comm codec", codec_);
-  if constexpr (factored) check_tensors(all, layout);
+  if constexpr (factored) check_matrices(all, layout);
   Base::agree_on(all, layout, policy());
   layout_ = layout;
   ranges_.assign(layout.buckets.begin(), layout.buckets.end());
@@ -214,12 +214,12 @@ void AnyCompressed<Codec>::prepare(int bucket) {
   const Engine::Slot slot{.lane = 1 + bucket % lanes(), .bucket = bucket};
   if (codec_.warm_up() > 0) {
     const std::int64_t count = range(bucket).size();
-    Engine::Slot whole = slot;
-    whole.program = &Base::program_for(count, DType::f32);
-    whole.data = gradients(bucket);
-    whole.count = count;
-    whole.reduction = reduction<f32>(sum);
-    this->engine_->assign(slot_of(plain, bucket), whole);
+    Engine::Slot unencoded = slot;
+    unencoded.program = &Base::program_for(count, DType::f32);
+    unencoded.data = gradients(bucket);
+    unencoded.count = count;
+    unencoded.reduction = reduction<f32>(sum);
+    this->engine_->assign(slot_of(plain, bucket), unencoded);
   }
   if constexpr (scattered)
     prepare_scattered(bucket, slot);
@@ -275,7 +275,7 @@ void AnyCompressed<Codec>::prepare_gathered(int bucket, Engine::Slot slot) {
 template <class Codec>
 void AnyCompressed<Codec>::prepare_factored(int bucket, Engine::Slot slot) {
   Bucket& b = at(bucket);
-  b.factors = typename Codec::Factors(codec_, range(bucket), layout_.tensors,
+  b.factors = typename Codec::Factors(codec_, range(bucket), layout_.matrices,
                                       static_cast<std::uint64_t>(bucket), this->memory());
   slot.reduction = reduction<f32>(sum);
   for (int leg = 0; leg < legs; ++leg, slot.lane += lanes()) {
@@ -301,24 +301,24 @@ void AnyCompressed<Codec>::prepare_elements(int bucket, Engine::Slot slot) {
 }
 
 template <class Codec>
-void AnyCompressed<Codec>::check_tensors(Fingerprint& fingerprint, const Layout& layout) const {
+void AnyCompressed<Codec>::check_matrices(Fingerprint& fingerprint, const Layout& layout) const {
   std::int64_t end = 0;
   std::uint64_t hash = hash_start;
-  for (const Tensor& t : layout.tensors) {
-    if (t.range.begin < end || t.range.end > static_cast<std::int64_t>(layout.gradients.size()))
+  for (const Matrix& m : layout.matrices) {
+    if (m.range.begin < end || m.range.end > static_cast<std::int64_t>(layout.gradients.size()))
       fail<ConfigError>(policy(), ": the tensors must be in ascending order within the ",
-                        layout.gradients.size(), " gradients; one is at ", t.range.begin, " to ",
-                        t.range.end);
-    if (t.rows < 1 || t.columns < 1 || t.range.size() != t.rows * t.columns)
-      fail<ConfigError>(policy(), ": a tensor of ", t.rows, " rows and ", t.columns, " columns cannot have ",
-                        t.range.size(), " elements");
-    if (t.panel < 1 || t.rows % t.panel != 0)
-      fail<ConfigError>(policy(), ": ", t.rows, " rows cannot be stored in panels of ", t.panel);
-    end = t.range.end;
-    for (const std::int64_t part : {t.range.begin, t.rows, t.columns, t.panel})
+                        layout.gradients.size(), " gradients; one is at ", m.range.begin, " to ",
+                        m.range.end);
+    if (m.rows < 1 || m.columns < 1 || m.range.size() != m.rows * m.columns)
+      fail<ConfigError>(policy(), ": a tensor of ", m.rows, " rows and ", m.columns, " columns cannot have ",
+                        m.range.size(), " elements");
+    if (m.panel < 1 || m.rows % m.panel != 0)
+      fail<ConfigError>(policy(), ": ", m.rows, " rows cannot be stored in panels of ", m.panel);
+    end = m.range.end;
+    for (const std::int64_t part : {m.range.begin, m.rows, m.columns, m.panel})
       hash = hash_of(static_cast<std::uint64_t>(part), hash);
   }
-  fingerprint.add("tensors", hash, concat(layout.tensors.size()));
+  fingerprint.add("tensors", hash, concat(layout.matrices.size()));
 }
 
 template <class Codec>

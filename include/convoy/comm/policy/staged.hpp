@@ -424,7 +424,7 @@ void Staged<C, S>::open(const Fingerprint& fingerprint, const Layout& layout) {
   Base::open(fingerprint, {.gradients = host_gradients_,
                            .parameters = host_parameters_,
                            .buckets = buckets_,
-                           .tensors = layout.tensors,
+                           .matrices = layout.matrices,
                            .whole = layout.whole});
   copy_out_.open(layout.gradients.data(), host_gradients_.data(), buckets_);
 
