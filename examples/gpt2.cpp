@@ -113,7 +113,7 @@ void generate(const Options& o, const Wanted& wanted) {
   }
   const auto loaded = train::load_weights(exec, plan, weights, train::Match::partial, gpt2_form_of(weights));
   if (!o.partial_weights || !loaded.missing.empty() || !loaded.of_other_shape.empty())
-    train::require_whole(loaded, weights);
+    train::require_complete(loaded, weights);
 
   std::cout << wanted.prompt << std::flush;
   const auto length = static_cast<std::size_t>(sizes.length),

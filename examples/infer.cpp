@@ -118,7 +118,7 @@ void infer(const Wanted& w) {
   exec::Host<f32> exec(plan, rows, {.threads = w.threads > 0 ? w.threads : processors()});
   const train::WeightsOptions form =
       w.model == "gpt2" ? examples::gpt2_form_of(weights) : train::WeightsOptions{};
-  train::load_weights(exec, plan, weights, train::Match::whole, form);
+  train::load_weights(exec, plan, weights, train::Match::complete, form);
 
   std::vector<Field> fields;
   for (int n = 0; n < plan.graph.count.nodes; ++n)

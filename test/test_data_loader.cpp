@@ -304,7 +304,7 @@ TEST_CASE("loader: ranks that read all of the data, each in its own order") {
     std::vector<std::vector<int>> orders;
     std::vector<int> positions;
     for (int rank = 0; rank < 3; ++rank) {
-      Loader loader(set, {.batch = 10, .shard = {.rank = rank, .world = 3, .whole = true}, .seed = 21});
+      Loader loader(set, {.batch = 10, .shard = {.rank = rank, .world = 3, .unsharded = true}, .seed = 21});
       CHECK(loader.steps_per_epoch() == static_cast<std::int64_t>(count + 9) / 10);
       std::vector<int> order;
       loader.start(4);

@@ -48,8 +48,8 @@ TEST_CASE("sim: a trace has the bytes that protobuf's own library writes") {
   node.duration_micros = 1'000'000;
   using Kind = chakra::Attribute::Kind;
   node.attributes = {{"is_cpu_op", Kind::truth, 0, {}},
-                     {"comm_size", Kind::whole, 4'000'000'000, {}},
-                     {"below", Kind::whole, -1, {}},
+                     {"comm_size", Kind::integer, 4'000'000'000, {}},
+                     {"below", Kind::integer, -1, {}},
                      {"pg_name", Kind::text, 0, "all"}};
   trace.nodes = {node};
   // Written by Python's protobuf 7.36 from et_def.proto: GlobalMetadata(version="0.0.4"), then the same node,
@@ -131,7 +131,7 @@ TEST_CASE("sim: traces of more than data-parallel training are refused") {
       "chakra: node 3, \"backward to bucket 1\", waits for node 77, which does not come before it",
       ConfigError);
   trace = chakra::trace_of(test::some_work());
-  trace.nodes[2].attributes[1].whole = 2;
+  trace.nodes[2].attributes[1].integer = 2;
   CHECK_THROWS_WITH_AS(
       chakra::work_of(trace, 1),
       "chakra: node 2, \"all-reduce of bucket 0\", is not an all-reduce with a comm_size of at least "

@@ -81,7 +81,7 @@ TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list
   train::save_weights(trained, file);
   Alone fresh({.batch = 10, .seed = 4});
   const auto report = train::load_weights(fresh, file);
-  CHECK(report.whole());
+  CHECK(report.complete());
   CHECK(report.loaded == 7);
   CHECK(all_parameters(fresh) == all_parameters(trained));
   CHECK(fresh.evaluate(testing).loss == trained.evaluate(testing).loss);

@@ -28,7 +28,7 @@
 namespace examples {
 
 inline std::int64_t total_steps(const Options& o, std::size_t samples, int world) {
-  const convoy::data::BatchPlan batches(samples, o.batch, {.world = world, .whole = o.unsharded}, true);
+  const convoy::data::BatchPlan batches(samples, o.batch, {.world = world, .unsharded = o.unsharded}, true);
   const std::int64_t by_epochs = (batches.steps() + o.accumulate - 1) / o.accumulate * o.epochs;
   return o.steps > 0 ? std::min(o.steps, by_epochs) : by_epochs;
 }
@@ -48,8 +48,8 @@ template <class Trainer>
 void load_weights_of(const Options& o, const Task& task, Trainer& trainer) {
   using namespace convoy;
   const auto loaded = train::load_weights(
-      trainer, o.weights, o.partial_weights ? train::Match::partial : train::Match::whole, task.weights);
-  if (trainer.rank() != 0 || o.quiet || loaded.whole()) return;
+      trainer, o.weights, o.partial_weights ? train::Match::partial : train::Match::complete, task.weights);
+  if (trainer.rank() != 0 || o.quiet || loaded.complete()) return;
   std::vector<std::string> of_other_shape;
   for (const train::OfOtherShape& tensor : loaded.of_other_shape) of_other_shape.push_back(tensor.name);
   std::cout << o.weights << ": " << loaded.loaded << " tensors loaded, " << count_and_some(loaded.missing)
@@ -94,9 +94,10 @@ convoy::train::FitReport fit(const Options& o, const Task& task, Trainer& traine
   const bool speaks = trainer.rank() == 0 && !o.quiet;
   bool begun = false;
   const ProgressBar bar(speaks);
-  StepLog csv(trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row,
-              data::BatchPlan(task.train.size(), o.batch, {.world = trainer.workers(), .whole = o.unsharded}),
-              o.accumulate, o.resume);
+  StepLog csv(
+      trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row,
+      data::BatchPlan(task.train.size(), o.batch, {.world = trainer.workers(), .unsharded = o.unsharded}),
+      o.accumulate, o.resume);
   return trainer.fit(task.train, {.epochs = o.epochs,
                                   .steps = o.steps,
                                   .validate = task.test,
@@ -130,7 +131,8 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   using namespace convoy;
   // Throws for a batch that the set cannot fill, before an Exec is made for it.
   if (!o.evaluate)
-    static_cast<void>(data::BatchPlan(task.train.size(), o.batch, {.world = workers, .whole = o.unsharded}));
+    static_cast<void>(
+        data::BatchPlan(task.train.size(), o.batch, {.world = workers, .unsharded = o.unsharded}));
   train::Timeline timeline(o.timeline.empty() ? 0 : 1 << 18);
   train::PlanTrainer<optim::Any, Comm, Exec> trainer{
       task.plan,

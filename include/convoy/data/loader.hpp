@@ -75,7 +75,7 @@ struct LoaderOptions {
 /// The order of an epoch, indexed by BatchPlan::places. Ranks that each read all of the data have different
 /// orders.
 constexpr Permutation order_of(const BatchPlan& plan, std::uint64_t seed, std::int64_t epoch) {
-  const auto own = static_cast<std::uint64_t>(plan.shard().whole ? plan.shard().rank : 0);
+  const auto own = static_cast<std::uint64_t>(plan.shard().unsharded ? plan.shard().rank : 0);
   return Permutation(static_cast<std::uint64_t>(plan.samples()),
                      own == 0 ? seed : hash_of(own, hash_of(seed)), static_cast<std::uint64_t>(epoch));
 }

@@ -19,7 +19,7 @@ struct Shard {
   std::span<const double> shares = {};
   /// Every rank reads all of the data, each in an order of its own, as some published runs did: an epoch then
   /// takes as many steps as on one rank, and sees every sample `world` times.
-  bool whole = false;
+  bool unsharded = false;
 
   /// Rank `r`'s part of `rows` rows. The ranks' parts are consecutive and cover all rows; each is its share
   /// of the rows, rounded up or down.
@@ -74,10 +74,10 @@ class BatchPlan {
       fail<ConfigError>("data: the data set holds ", samples, " samples, expected at most 2^62");
     if (batch > (std::int64_t{1} << 32))
       fail<ConfigError>("data: the batch must be at most 2^32 samples, not ", batch);
-    if (shard.whole && !shard.shares.empty())
+    if (shard.unsharded && !shard.shares.empty())
       fail<ConfigError>("data: ranks that read all of the data cannot have unequal shares of it");
-    copies_ = shard.whole ? shard.world : 1;
-    global_ = shard.whole ? batch : batch * shard.world;
+    copies_ = shard.unsharded ? shard.world : 1;
+    global_ = shard.unsharded ? batch : batch * shard.world;
     if (global_ > samples_ && !allow_short)
       fail<ConfigError>("data: a batch of ", global_, " samples (", batch, " on each of ", shard.world,
                         " ranks) is larger than the data set of ", samples, " samples");
@@ -97,7 +97,7 @@ class BatchPlan {
   /// The largest number of this rank's rows in any step.
   constexpr std::int64_t most_rows() const {
     const std::int64_t most = std::min(global_, samples_);
-    return shard_.whole ? most : shard_.most(most);
+    return shard_.unsharded ? most : shard_.most(most);
   }
   constexpr Shard shard() const { return shard_; }
 
@@ -110,7 +110,7 @@ class BatchPlan {
   /// The positions of rank `rank`.
   constexpr Range rows(std::int64_t step, int rank) const {
     const Range all = global(step);
-    if (shard_.whole) {
+    if (shard_.unsharded) {
       const std::int64_t each = all.size() / copies_;
       return {all.begin + rank * each, all.begin + (rank + 1) * each};
     }
@@ -121,7 +121,7 @@ class BatchPlan {
 
   /// This rank's samples of a step as places in the order that it reads.
   constexpr Range places(std::int64_t step) const {
-    return shard_.whole ? Range{boundary(step), boundary(step + 1)} : rows(step);
+    return shard_.unsharded ? Range{boundary(step), boundary(step + 1)} : rows(step);
   }
 
  private:

@@ -38,10 +38,10 @@ inline constexpr std::int64_t all_reduce = 0;
 
 /// An attribute with an integer, Boolean or string value. Attributes of other types are dropped.
 struct Attribute {
-  enum class Kind : unsigned char { whole, truth, text };
+  enum class Kind : unsigned char { integer, truth, text };
   std::string name;
-  Kind kind = Kind::whole;
-  std::int64_t whole = 0;
+  Kind kind = Kind::integer;
+  std::int64_t integer = 0;
   std::string text;
   friend bool operator==(const Attribute&, const Attribute&) = default;
 };
@@ -121,8 +121,8 @@ CONVOY_FUNCTION Trace trace_of(const Work& work, double pace) {
     ready = bucket.ready;
     collectives.push_back(add(concat("all-reduce of bucket ", b), NodeType::collective, 0, {last}));
     std::vector<Attribute>& attributes = trace.nodes.back().attributes;
-    attributes.push_back({"comm_type", Attribute::Kind::whole, all_reduce, {}});
-    attributes.push_back({"comm_size", Attribute::Kind::whole, bucket.bytes, {}});
+    attributes.push_back({"comm_type", Attribute::Kind::integer, all_reduce, {}});
+    attributes.push_back({"comm_size", Attribute::Kind::integer, bucket.bytes, {}});
   }
   if (work.backward > ready || work.buckets.empty())
     last = add("backward to its end", NodeType::compute, work.backward - ready, {last});
@@ -162,7 +162,7 @@ CONVOY_FUNCTION Work work_of(const Trace& trace, double samples) {
     } else if (node.type == NodeType::collective) {
       const auto number = [&](std::string_view name) {
         const Attribute* there = node.find(name);
-        return there != nullptr && there->kind == Attribute::Kind::whole ? there->whole : -1;
+        return there != nullptr && there->kind == Attribute::Kind::integer ? there->integer : -1;
       };
       const std::int64_t bytes = number("comm_size");
       if (number("comm_type") != all_reduce || bytes < 0)
@@ -201,10 +201,10 @@ CONVOY_FUNCTION std::string text_of(const Trace& trace) {
       io::ProtobufWriter inner;
       inner.bytes(1, attribute.name);
       // int64_val, bool_val and string_val
-      if (attribute.kind == Attribute::Kind::whole)
-        inner.varint(9, static_cast<std::uint64_t>(attribute.whole));
+      if (attribute.kind == Attribute::Kind::integer)
+        inner.varint(9, static_cast<std::uint64_t>(attribute.integer));
       else if (attribute.kind == Attribute::Kind::truth)
-        inner.varint(27, attribute.whole != 0);
+        inner.varint(27, attribute.integer != 0);
       else
         inner.bytes(29, attribute.text);
       out.bytes(10, inner.text());
@@ -229,13 +229,13 @@ inline bool parse_attribute(io::ProtobufReader in, Attribute& attribute) {
       case 9:   // int64_val
       case 11:  // uint32_val
       case 13:  // uint64_val
-        attribute.kind = Attribute::Kind::whole;
-        attribute.whole = static_cast<std::int64_t>(in.varint());
+        attribute.kind = Attribute::Kind::integer;
+        attribute.integer = static_cast<std::int64_t>(in.varint());
         kept = true;
         break;
       case 27:
         attribute.kind = Attribute::Kind::truth;
-        attribute.whole = in.varint() != 0;
+        attribute.integer = in.varint() != 0;
         kept = true;
         break;
       case 29:

@@ -256,13 +256,13 @@ Leg LegMaker::in_memory(int shards, int lanes) {
 // The rings between nodes: one for each shard, among the ranks that hold the shard.
 CONVOY_FUNCTION Leg LegMaker::across(const comm::Nodes& nodes) {
   using Across = comm::detail::Across<schedule::Direct, schedule::Ring>;
-  const Across whole(nodes);
-  const int blocks = whole.blocks(ranks_);
+  const Across uncut(nodes);
+  const int blocks = uncut.blocks(ranks_);
   Leg leg;
   leg.lanes = lanes_;
   for (const Bucket& bucket : work_.buckets) {
     const int segments = comm::segments_for(bucket.bytes / 4, 4, blocks, options_);
-    Across cut_so = whole;
+    Across cut_so = uncut;
     cut_so.segments = segments;
     cut_so.window = options_.window;
     const Script script = [&](int rank, const schedule::Sink<Instruction>& sink) {

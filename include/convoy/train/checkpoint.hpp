@@ -411,7 +411,7 @@ CONVOY_FUNCTION void CheckpointFolder::write(Snapshot snapshot) {
 
 CONVOY_FUNCTION void CheckpointFolder::store(const Snapshot& snapshot) const {
   namespace fs = std::filesystem;
-  const fs::path whole = of(snapshot.step), partial = whole.string().append(partial_suffix);
+  const fs::path complete = of(snapshot.step), partial = complete.string().append(partial_suffix);
   std::error_code error;
   fs::create_directories(partial, error);
   if (error) fail<CheckpointError>(partial.string(), " cannot be made: ", error.message());
@@ -430,7 +430,7 @@ CONVOY_FUNCTION void CheckpointFolder::store(const Snapshot& snapshot) const {
                               " seconds; the folder must be one that all ranks see");
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-  rename_folder(partial, whole);
+  rename_folder(partial, complete);
   auto all = steps();
   for (std::size_t i = 0; i + static_cast<std::size_t>(options_.keep) < all.size(); ++i) {
     const fs::path old = of(all[i]), partly = old.string().append(partial_suffix);

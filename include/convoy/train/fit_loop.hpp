@@ -62,7 +62,7 @@ class FitLoop {
   bool serves_only() const { return replica_.comm().role() == comm::Role::server; }
   data::BatchPlan batches_of(const data::DatasetRef& set) const {
     data::Shard shard = replica_.shard();
-    shard.whole = replica_.config().unsharded;
+    shard.unsharded = replica_.config().unsharded;
     return {set.size(), replica_.config().batch, shard};
   }
 
@@ -421,11 +421,11 @@ void FitLoop<Replica>::end_epoch(FitRun& run, EpochReport report) {
   run.fit.epochs.push_back(report);
   bool stop = options.on_epoch && options.on_epoch(report) == Control::stop;
   stop = agree(stop || (run.stop_asked && !together));
-  const bool whole = run.next_step == run.steps_per_epoch;
-  const bool exhausted = options.validate && whole && run.patience.exhausted(report.test, at);
+  const bool ended = run.next_step == run.steps_per_epoch;
+  const bool exhausted = options.validate && ended && run.patience.exhausted(report.test, at);
   const bool stops = run.fit.stopped == StopReason::finished && (stop || exhausted);
   if (stops) run.fit.stopped = stop ? StopReason::callback : StopReason::early_stop;
-  if (!whole) return;
+  if (!ended) return;
   run.next_step = 0;
   at = {.epoch = at.epoch + 1,
         .steps = at.steps,

@@ -64,13 +64,13 @@ class AnyVisitor {
 /// Fills in the parts of a tensor's state that other ranks hold. Each element is held by one rank and zero on
 /// the others, or held by every rank with the same bits.
 template <class Rule, class Comm, class Exec>
-void gather_shards(Replica<Rule, Comm, Exec>& replica, Range whole, std::vector<float>& values) {
+void gather_shards(Replica<Rule, Comm, Exec>& replica, Range live, std::vector<float>& values) {
   const std::vector<Range> mine = replica.comm().updates(replica.buckets());
   std::int64_t covered = 0;
   for (const Range& range : mine)
-    covered += std::max<std::int64_t>(0, std::min(range.end, whole.end) - std::max(range.begin, whole.begin));
+    covered += std::max<std::int64_t>(0, std::min(range.end, live.end) - std::max(range.begin, live.begin));
   // All ranks must take the same branch: they gather unless every rank holds the whole tensor.
-  if (common_number(replica.comm(), covered == whole.size() ? 0 : 1) > 0)
+  if (common_number(replica.comm(), covered == live.size() ? 0 : 1) > 0)
     merge_disjoint(replica.comm(), values);
 }
 
@@ -220,13 +220,13 @@ void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visit
   for (int s = 0; s < replica.optimizer().optimizer().facts().slots; ++s) {
     const std::string slot = replica.optimizer().optimizer().slot_name(s);
     for (const int p : plan.exchange_order) {
-      const Range whole = plan.slot(p).live, dead_taps = plan.slot(p).dead;
-      in_slot.assign(static_cast<std::size_t>(whole.size()), 0.0f);
+      const Range live = plan.slot(p).live, dead_taps = plan.slot(p).dead;
+      in_slot.assign(static_cast<std::size_t>(live.size()), 0.0f);
       dead.assign(static_cast<std::size_t>(dead_taps.size()), 0.0f);
-      for_each_part(parts, slot, whole, in_slot, read);
+      for_each_part(parts, slot, live, in_slot, read);
       // Dead taps have state if they decay. Every worker has it, because each decays all dead taps.
       for_each_part(parts, slot, dead_taps, dead, read);
-      gather_shards(replica, whole, in_slot);
+      gather_shards(replica, live, in_slot);
       const graph::Parameter& parameter = plan.parameter(p);
       visit_slot(replica.exec(), plan, p, std::span<float>(in_slot), std::span<float>(dead), how,
                  [&](std::span<float> canonical) {
@@ -234,7 +234,7 @@ void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visit
                                   canonical);
                  });
       if (how == Visit::read) continue;
-      for_each_part(parts, slot, whole, in_slot, write);
+      for_each_part(parts, slot, live, in_slot, write);
       for_each_part(parts, slot, dead_taps, dead, write);
     }
   }

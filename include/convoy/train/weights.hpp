@@ -42,7 +42,7 @@ struct LoadedWeights {
   std::vector<std::string> missing;     ///< tensors of the model that the file lacks
   std::vector<std::string> unexpected;  ///< tensors of the file that the model lacks
   std::vector<OfOtherShape> of_other_shape;
-  bool whole() const { return missing.empty() && unexpected.empty() && of_other_shape.empty(); }
+  bool complete() const { return missing.empty() && unexpected.empty() && of_other_shape.empty(); }
 };
 
 /// A state visitor that fills weights from a file, as far as they match.
@@ -76,7 +76,7 @@ class WeightSaver {
 };
 
 /// Throws CheckpointError, which names a tensor, unless everything matched.
-void require_whole(const LoadedWeights& weights, const std::filesystem::path& path);
+void require_complete(const LoadedWeights& weights, const std::filesystem::path& path);
 
 /// Writes the trainer's weights by their PyTorch names; a tied tensor is stored once. Hugging Face's GPT-2
 /// needs `options.transposed`. All workers must call it together; rank 0 writes. May be called while servers
@@ -97,17 +97,17 @@ void save_weights(Trainer& trainer, const std::filesystem::path& path, const Wei
   if (failed > 0) fail("rank 0 could not write ", path.string());
 }
 
-enum class Match : bool { whole, partial };
+enum class Match : bool { complete, partial };
 
 namespace detail {
 // `visit(loader, how)` passes the weights to a loader.
 template <class VisitWeights>
 LoadedWeights load_weights(const std::filesystem::path& path, Match match, const WeightsOptions& options,
                            VisitWeights&& visit) {
-  if (match == Match::whole) {
+  if (match == Match::complete) {
     WeightLoader rehearsal(path, options);
     visit(rehearsal, Visit::read);
-    require_whole(rehearsal.report(), path);
+    require_complete(rehearsal.report(), path);
   }
   WeightLoader loader(path, options);
   visit(loader, Visit::write);
@@ -117,13 +117,13 @@ LoadedWeights load_weights(const std::filesystem::path& path, Match match, const
 
 /// Loads the trainer's weights from a file; the optimizer's state is unchanged. All ranks must call it
 /// together with the same file. Match::partial loads the tensors that match (for example all but a new head)
-/// and reports the others. With Match::whole all must match, otherwise CheckpointError is thrown and nothing
-/// is changed. Constants that published files hold beside their weights are ignored: PyTorch's
+/// and reports the others. With Match::complete all must match, otherwise CheckpointError is thrown and
+/// nothing is changed. Constants that published files hold beside their weights are ignored: PyTorch's
 /// `num_batches_tracked`, and Hugging Face's causal masks (`.attn.bias`, `.attn.masked_bias`) and
 /// `position_ids`. Of layer norms, the names `LayerNorm.gamma` and `LayerNorm.beta` are read too, as in
 /// bert-base-uncased.
 template <class Trainer>
-LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, Match match = Match::whole,
+LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, Match match = Match::complete,
                            const WeightsOptions& options = {}) {
   return detail::load_weights(path, match, options,
                               [&](WeightLoader& loader, Visit how) { trainer.visit_weights(loader, how); });
@@ -143,7 +143,7 @@ void visit_weights(Exec& exec, const Plan& plan, const AnyVisitor& visitor, Visi
 /// The same for an Exec without a trainer, for programs that only compute outputs.
 template <exec::Exec Exec>
 LoadedWeights load_weights(Exec& exec, const Plan& plan, const std::filesystem::path& path,
-                           Match match = Match::whole, const WeightsOptions& options = {}) {
+                           Match match = Match::complete, const WeightsOptions& options = {}) {
   return detail::load_weights(path, match, options, [&](WeightLoader& loader, Visit how) {
     visit_weights(exec, plan, AnyVisitor(loader), how);
   });
@@ -250,7 +250,7 @@ CONVOY_FUNCTION LoadedWeights WeightLoader::report() {
   return report_;
 }
 
-CONVOY_FUNCTION void require_whole(const LoadedWeights& weights, const std::filesystem::path& path) {
+CONVOY_FUNCTION void require_complete(const LoadedWeights& weights, const std::filesystem::path& path) {
   if (!weights.of_other_shape.empty()) {
     const OfOtherShape& first = weights.of_other_shape[0];
     fail<CheckpointError>(path.string(), ": the tensor ", io::cited(first.name), " has shape ", first.in_file,

@@ -43,7 +43,7 @@ class AnyBootstrap {
   /// The rank in the whole world of a rank of the group, for error sentences.
   int in_world(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
   /// Whether the group is the whole world, so that calls wait for no other group's ranks.
-  bool whole() const { return size() == world_size(); }
+  bool is_world() const { return size() == world_size(); }
   /// The number of ranks in the whole world: the same in groups of different sizes.
   int world_size() const { return held_->size(); }
   /// Whether the whole world is one rank, so that no other rank takes part in calls. The only rank of a group
@@ -52,14 +52,14 @@ class AnyBootstrap {
   /// Every rank ends with the bytes of the group's rank 0. The ranks of all groups call it together, with the
   /// same sizes.
   void broadcast(std::span<std::byte> data) {
-    if (whole()) return held_->broadcast(data);
+    if (is_world()) return held_->broadcast(data);
     std::vector<std::byte> all(data.size() * static_cast<std::size_t>(size()));
     all_gather(data, all);
     if (!data.empty()) std::memcpy(data.data(), all.data(), data.size());
   }
   /// The ranks of all groups call it together, with the same sizes.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    if (whole()) return held_->all_gather(mine, all);
+    if (is_world()) return held_->all_gather(mine, all);
     std::vector<std::byte> world(mine.size() * static_cast<std::size_t>(held_->size()));
     held_->all_gather(mine, world);
     for (std::size_t i = 0; i < members_.size() && !mine.empty(); ++i)
@@ -69,7 +69,7 @@ class AnyBootstrap {
   /// On the group's rank 0 `all` becomes every rank's `mine`; on the others `all` is unspecified. The ranks
   /// of all groups call `gather` together, with the same sizes.
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    if (whole())
+    if (is_world())
       held_->gather(mine, all);
     else
       all_gather(mine, all);

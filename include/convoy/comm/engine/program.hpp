@@ -59,7 +59,8 @@ struct Program {
     constexpr bool receives() const {
       return act == Act::receive || act == Act::receive_reduce || act == Act::attach;
     }
-    constexpr bool whole() const { return act >= Act::expose && act != Act::fold; }
+    /// Whether it concerns the buffer as one, not a chunk.
+    constexpr bool of_buffer() const { return act >= Act::expose && act != Act::fold; }
   };
 
   /// `segment_count` and `window` are for schedules of messages, `root_rank` for schedules with a root.

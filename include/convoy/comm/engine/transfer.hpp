@@ -119,7 +119,7 @@ class Transfer {
   const Range& range(std::size_t instruction) const { return ranges_[instruction]; }
   std::size_t bytes_of(const Range& r) const { return static_cast<std::size_t>(r.size()) * element_; }
   std::byte* address(const Program::Instruction& instruction, const Range& r) const {
-    const bool inside = instruction.whole() || instruction.chunk < program_->inbox();
+    const bool inside = instruction.of_buffer() || instruction.chunk < program_->inbox();
     return (inside ? data_ : inbox_) + static_cast<std::size_t>(r.begin) * element_;
   }
   // The unfinished send that keeps a receive from writing, or -1.
@@ -225,7 +225,7 @@ CONVOY_FUNCTION std::size_t Transfer::size_scratch() {
 CONVOY_FUNCTION Range Transfer::elements_of(const Program::Instruction& instruction,
                                             const schedule::Blocks& buffer) const {
   const Program& p = *program_;
-  if (instruction.whole()) return {0, count_};
+  if (instruction.of_buffer()) return {0, count_};
   if (instruction.chunk < p.inbox())
     return schedule::range_of(instruction.chunk, instruction.count, buffer, p.segments);
   const std::int64_t slot = buffer[p.rank].size();

@@ -221,7 +221,7 @@ class Link {
       if (r != rank_) part(r, rank_, 1, parting);
     // Within a process the ranks share ownership of their pads.
     if (pads_.crosses_processes()) {
-      const bool together = parting == Parting::well && all_part_well() && ranks_.whole();
+      const bool together = parting == Parting::well && all_part_well() && ranks_.is_world();
       if (!together) keep(pad_);
       pads_ = Window();
       if (together) end_together();

@@ -248,22 +248,22 @@ template <class Inside, Comm Across>
 void TwoLevelsOfGpus<Inside, Across>::finish(Update update) {
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     if (!begun_[b]) begin(static_cast<int>(b), space_->mark());
-  std::vector<Ready> whole(buckets_.size());
+  std::vector<Ready> gathered(buckets_.size());
   std::size_t next = 0, summed = 0;
   // All ranks of a node gather in the order of buckets, including ranks that have no part of some.
   const auto gather_up_to = [&](std::size_t end) {
-    for (; next < end; ++next) whole[next] = inside_.all_gather(static_cast<int>(next));
+    for (; next < end; ++next) gathered[next] = inside_.all_gather(static_cast<int>(next));
   };
   if (!single()) across_->finish([&](Range, float) { gather_up_to(bucket_of_[summed++] + 1); });
   gather_up_to(buckets_.size());
   const Arrivals arrivals(update);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    wait_for(whole[b]);
+    wait_for(gathered[b]);
     arrivals.arrived(buckets_[b]);
   }
   arrivals.all(buckets_);
   for (std::size_t b = 0; inside_.observed() && b < buckets_.size(); ++b) {
-    device::check(cudaEventSynchronize(static_cast<cudaEvent_t>(whole[b].event)), "finish an exchange");
+    device::check(cudaEventSynchronize(static_cast<cudaEvent_t>(gathered[b].event)), "finish an exchange");
     poll();
     inside_.tell_observer(static_cast<int>(b));
   }
