@@ -53,9 +53,10 @@ class ConvolutionStage final : public Stage {
   [[gnu::cold]] void plan_backward(Program& p) override {
     Bound dy{value_.data.desc, value_.gradient};
     const Layout wanted = kernel_->choose_backward(p);
-    // If the convolution would copy the gradient only to round it to bf16, the batch norm writes it rounded.
+    // The batch norm writes the gradient in the type that the convolution reads, in place if it has this
+    // type.
     const int time = p.backward_time(index_);
-    if (norm_ && wanted == describe_blocked(value_.map, dnnl_bf16))
+    if (norm_ && wanted && wanted == describe_blocked(value_.map, wanted.type()) && !(wanted == dy.desc))
       dy = {wanted, p.request(wanted, time, time)};
     if (part_) part_->plan_backward(p, value_, dy, false);
     kernel_->plan_backward(p, dy);

@@ -64,6 +64,8 @@ class TapConvolution final : public ConvolutionKernel {
                      in * panel_width);
   }
 
+  [[gnu::cold]] Layout choose_backward(Program&) override { return describe_blocked(out_); }
+
   [[gnu::cold]] void plan_backward(Program& p, const Bound& dy) override {
     dy_ = dy.place;
     trains_ = p.parameters().trained(weight_);
