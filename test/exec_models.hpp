@@ -160,7 +160,7 @@ struct Patterns {
     x = g.relu(g.add(y, x));
     y = g.add(g.batch_norm(g.conv2d(x, {.channels = 16, .kernel = 1, .name = "c"})), x);
     x = g.relu(g.conv2d(g.add(y, x), {.channels = 16, .name = "d"}));
-    x = g.max_pool(x, {.kernel = 2});
+    x = g.relu(g.max_pool(g.batch_norm(x), {.kernel = 2}));
     x = g.relu(g.batch_norm(x));
     x = g.relu(g.add(g.batch_norm(g.avg_pool(x, {.kernel = 3, .stride = 1, .padding = 1})), x));
     x = g.add(g.batch_norm(g.max_pool(x, {.kernel = 3, .stride = 1, .padding = 1})), x);

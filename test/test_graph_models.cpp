@@ -76,6 +76,7 @@ constexpr int behind_linear(const Plan& plan) {
 static_assert(behind_linear<graph::Gelu>(sst5) == 6);
 static_assert(behind_linear<graph::Gelu>(bert) == 13);
 static_assert(behind_linear<graph::Gelu>(gpt2) == 12);
+static_assert(stages_of<graph::MaxPool, graph::Relu>(convnet) == 2);
 
 // The product that makes the logits is fused with their loss, unless the logits are an output too.
 static_assert(behind_linear<graph::CrossEntropy>(sst5) == 0);

@@ -34,6 +34,7 @@ inline constexpr Pattern patterns[] = {
     pattern<Add, LayerNorm>,
     pattern<Dropout, Add, LayerNorm>,
     pattern<Dropout, Add>,
+    pattern<MaxPool, Relu>,
 };
 
 namespace detail {

@@ -1,5 +1,6 @@
 // Pooling over blocked maps. Max pooling records which tap won, so that backward reads neither input nor
-// output.
+// output. To max pooling, a ReLU after it is one more candidate, zero, which is no tap: where zero wins, no
+// gradient passes.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +23,18 @@ struct PoolTask {
   Map map;  ///< of x
   Map out;  ///< of y
   graph::Window window;
-  float* x = nullptr;
-  Pixels y;
+  bool relu = false;  ///< max pooling: a ReLU follows
+  Pixels x, y;
+  Pixels second;                   ///< backward: null, or what to add to y
   std::int32_t* winner = nullptr;  ///< max pooling: the winning tap, in the order of y's memory
   bool accumulate = false;         ///< backward: add to x
+
+  /// Whether any buffer is in bf16.
+  bool narrow() const { return x.narrow || y.narrow; }
 };
+
+/// The winning tap where zero wins.
+inline constexpr std::int32_t no_tap = -1;
 
 /// The taps [begin, end) of the window at output position `o` that meet the input.
 inline Range taps_at(int o, const graph::Window& w, int kernel, int extent) {
@@ -40,9 +48,9 @@ struct PoolWindow {
   std::int64_t corner;  ///< the element of x at tap (0, 0), which may lie outside the map
   Range down, right;
 
-  /// The first of those taps.
+  /// What wins before the taps are compared: zero, or the first tap, whatever its value.
   std::int32_t first(const PoolTask& t) const {
-    return static_cast<std::int32_t>(down.begin * t.window.width + right.begin);
+    return t.relu ? no_tap : static_cast<std::int32_t>(down.begin * t.window.width + right.begin);
   }
 };
 
@@ -71,17 +79,21 @@ CONVOY_INLINE void for_each_tap(const PoolTask& t, const PoolWindow& window, Vis
   }
 }
 
+/// The least result of max pooling.
+inline float least(const PoolTask& t) { return t.relu ? 0.0f : -std::numeric_limits<float>::infinity(); }
+
 /// Scalar max pooling in which NaN wins, as in PyTorch.
 template <bool narrow>
 [[gnu::cold]] void max_pool_of_any(const PoolTask& t, int row, int block) {
   for_each_window(t, row, block, [&](const PoolWindow& window) {
     for (int lane = 0; lane < t.map.lanes; ++lane) {
-      float best = -std::numeric_limits<float>::infinity();
+      float best = least(t);
       std::int32_t winner = window.first(t);
       for_each_tap(t, window, [&](std::int64_t x, std::int32_t tap) {
-        const float v = t.x[x + lane];
-        if (v <= best || best != best) return;
-        best = v;
+        simd::Vec<float, 1> v;
+        load<narrow>(v, t.x, x + lane);
+        if (v[0] <= best || best != best) return;
+        best = v[0];
         winner = tap;
       });
       const simd::Vec<float, 1> only{best};
@@ -104,12 +116,12 @@ struct MaxPoolLoop {
     for_each_window(
         t, row, block, [&](const PoolWindow& window) __attribute__((always_inline)) {
           for (int lane = 0; lane < t.map.lanes; lane += W) {
-            V best = V{} - std::numeric_limits<float>::infinity();
+            V best = V{} + least(t);
             Ints winner = Ints{} + window.first(t);
             for_each_tap(
                 t, window, [&](std::int64_t x, std::int32_t tap) __attribute__((always_inline)) {
                   V v;
-                  simd::load(v, t.x + x + lane);
+                  load<narrow>(v, t.x, x + lane);
                   const Ints here = Ints{} + tap;
                   winner = v <= best ? winner : here;
                   best = v <= best ? best : v;
@@ -126,9 +138,23 @@ struct MaxPoolLoop {
 };
 
 CONVOY_INLINE void clear_map(const PoolTask& t, int row, int block) {
+  const std::size_t size = t.x.narrow ? sizeof(bf16) : sizeof(float);
+  std::byte* const first =
+      static_cast<std::byte*>(t.x.data) +
+      (row * t.map.row_stride + block * t.map.block_stride) * static_cast<std::int64_t>(size);
   for (std::int64_t p = 0; p < t.map.positions(); ++p)
-    __builtin_memset(t.x + row * t.map.row_stride + block * t.map.block_stride + p * t.map.position_stride, 0,
-                     static_cast<std::size_t>(t.map.lanes) * sizeof(float));
+    __builtin_memset(first + p * t.map.position_stride * static_cast<std::int64_t>(size), 0,
+                     static_cast<std::size_t>(t.map.lanes) * size);
+}
+
+/// The gradient of a vector of results.
+template <bool narrow, class V>
+CONVOY_INLINE void load_gradient(V& dy, const PoolTask& t, std::int64_t at) {
+  load<narrow>(dy, t.y, at);
+  if (!t.second) return;
+  V other;
+  load<narrow>(other, t.second, at);
+  dy += other;
 }
 
 template <bool narrow>
@@ -144,14 +170,14 @@ struct MaxPoolBackwardLoop {
           for (int lane = 0; lane < t.map.lanes; lane += W) {
             V dy;
             Ints winner;
-            load<narrow>(dy, t.y, window.at + lane);
+            load_gradient<narrow>(dy, t, window.at + lane);
             simd::load(winner, t.winner + window.at + lane);
             for_each_tap(
                 t, window, [&](std::int64_t x, std::int32_t tap) __attribute__((always_inline)) {
                   V v;
-                  simd::load(v, t.x + x + lane);
+                  load<narrow>(v, t.x, x + lane);
                   v += winner == tap ? dy : V{};
-                  simd::store(t.x + x + lane, v);
+                  store<narrow>(t.x, x + lane, v);
                 });
           }
         });
@@ -172,7 +198,7 @@ struct AveragePoolLoop {
             for_each_tap(
                 t, window, [&](std::int64_t x, std::int32_t) __attribute__((always_inline)) {
                   V v;
-                  simd::load(v, t.x + x + lane);
+                  load<narrow>(v, t.x, x + lane);
                   sum += v;
                 });
             sum *= share;
@@ -194,14 +220,14 @@ struct AveragePoolBackwardLoop {
         t, row, block, [&](const PoolWindow& window) __attribute__((always_inline)) {
           for (int lane = 0; lane < t.map.lanes; lane += W) {
             V dy;
-            load<narrow>(dy, t.y, window.at + lane);
+            load_gradient<narrow>(dy, t, window.at + lane);
             dy *= share;
             for_each_tap(
                 t, window, [&](std::int64_t x, std::int32_t) __attribute__((always_inline)) {
                   V v;
-                  simd::load(v, t.x + x + lane);
+                  load<narrow>(v, t.x, x + lane);
                   v += dy;
-                  simd::store(t.x + x + lane, v);
+                  store<narrow>(t.x, x + lane, v);
                 });
           }
         });
@@ -217,7 +243,7 @@ void pool(const PoolTask& task, int threads) {
     for (std::int64_t plane = planes.begin; plane < planes.end; ++plane) {
       const auto row = static_cast<int>(plane / task.map.blocks),
                  block = static_cast<int>(plane % task.map.blocks);
-      task.y.narrow ? run_in_lanes<Loop<true>>(task.map.lanes, &task, row, block)
+      task.narrow() ? run_in_lanes<Loop<true>>(task.map.lanes, &task, row, block)
                     : run_in_lanes<Loop<false>>(task.map.lanes, &task, row, block);
     }
   });

@@ -93,8 +93,9 @@ CONVOY_FUNCTION std::unique_ptr<host::Stage> Kernel<Host<f32>, graph::Conv2d>::b
 
 CONVOY_FUNCTION host::Narrow Kernel<Host<f32>, graph::Conv2d>::narrow(host::Program& program,
                                                                       const graph::Stage& stage) {
-  return {!host::ConvolutionStage::uses_taps(program, stage.leader),
-          program.find<graph::BatchNorm>(stage) >= 0};
+  // A ReLU right after a convolution reads and writes f32.
+  const bool taps = host::ConvolutionStage::uses_taps(program, stage.leader);
+  return {!taps, program.find<graph::BatchNorm>(stage) >= 0 || (!taps && stage.count == 1)};
 }
 
 #endif

@@ -1,4 +1,4 @@
-// Max and average pooling.
+// Max pooling, with or without a ReLU, and average pooling.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace convoy::exec {
 template <>
 struct Kernel<Host<f32>, graph::MaxPool> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
-  static host::Narrow narrow(host::Program&, const graph::Stage&) { return {false, true}; }
-  static constexpr host::Make make{build, 0, nullptr, narrow};
+  static host::Narrow narrow(host::Program&, const graph::Stage&) { return {true, true}; }
+  static constexpr host::Make make{build, host::mask_of<graph::Relu>, nullptr, narrow};
 };
 template <>
 struct Kernel<Host<f32>, graph::AvgPool> {
   static std::unique_ptr<host::Stage> build(host::Program& program, const graph::Stage& stage, int index);
-  static host::Narrow narrow(host::Program&, const graph::Stage&) { return {false, true}; }
+  static host::Narrow narrow(host::Program&, const graph::Stage&) { return {true, true}; }
   static constexpr host::Make make{build, 0, nullptr, narrow};
 };
 
@@ -43,6 +43,8 @@ class PoolStage final : public Stage {
     task_.map = blocked_map(p.rows(), p.node(input_).shape, p.backend().images);
     task_.out = value_.map;
     task_.window = window;
+    task_.relu = p.find<graph::Relu>(stage) >= 0;
+    value_.takes_second = true;
     source_ = p.blocked(input_, index, index);
     p.keep(p.value(input_), index);
     if (notes_winners)
@@ -58,17 +60,19 @@ class PoolStage final : public Stage {
     task_.winner = reinterpret_cast<std::int32_t*>(p.address(winner_));
     y_ = p.pixels(value_.data);
     dy_ = {p.address(value_.gradient), value_.is_narrow};
+    second_ = {p.address(value_.second), value_.is_narrow};
   }
   void forward(Program& p) override {
     source_.run();
-    task_.x = p.address(source_.to().place);
+    task_.x = p.pixels(source_.to());
     task_.y = y_;
     forward_(task_, p.threads());
   }
   void backward(Program& p) override {
     if (!contribution_) return;
-    task_.x = contribution_.pointer();
+    task_.x = contribution_.pixels();
     task_.y = dy_;
+    task_.second = second_;
     task_.accumulate = contribution_.accumulates();
     backward_(task_, p.threads());
   }
@@ -82,7 +86,7 @@ class PoolStage final : public Stage {
   Contribution contribution_;
   Location winner_;
   PoolTask task_;
-  Pixels y_, dy_;
+  Pixels y_, dy_, second_;
 };
 
 }  // namespace host
