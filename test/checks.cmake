@@ -398,3 +398,7 @@ endif()
 # The scripts, presets, folders and programs that the README names exist.
 add_test(NAME readme COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/readme/check.sh ${PROJECT_SOURCE_DIR})
 set_tests_properties(readme PROPERTIES TIMEOUT 60 LABELS sources)
+
+# The errors that a guide explains can be raised.
+add_test(NAME docs.errors COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/readme/errors.sh ${PROJECT_SOURCE_DIR})
+set_tests_properties(docs.errors PROPERTIES TIMEOUT 60 LABELS sources)
