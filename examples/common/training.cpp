@@ -155,12 +155,8 @@ void agree_on_transport(const mpi::Session& session, std::string_view transport,
 }
 #endif
 
-int run_parsed(int argc, char** argv, const Program& program) {
-  Options o = program.defaults;
-  int code = 0;
-  const Choices choices = choices_of(program);
-  if (!parse(argc, argv, program.about, choices, program.options, o, code)) return code;
-  expect_separate_files(o, program.options);
+/// Throws ConfigError for options that contradict each other.
+void expect_consistent(const Options& o) {
   if (o.overlap && o.comm.starts_with("ps"))
     fail<ConfigError>(
         "--overlap needs an exchange that can be measured without an update, but the servers of ", o.comm,
@@ -197,6 +193,49 @@ int run_parsed(int argc, char** argv, const Program& program) {
         "--evaluate evaluates either --weights or the newest checkpoint of --checkpoint; leave out one of "
         "the two options");
   if (o.evaluate) refuse_files(o, "--evaluate");
+}
+
+#ifdef CONVOY_HAS_MPI
+/// Trains on one of the processes that a launcher has started as ranks of MPI.
+void run_as_process(const Options& o, const Program& program, const comm::Choice& choice, int argc,
+                    char** argv) {
+  if (o.ranks > 1)
+    fail<ConfigError>(
+        "--ranks starts threads of one process as ranks; processes as ranks are started by mpirun -np ",
+        o.ranks, ", or choose --transport threads");
+  const Seconds limit(o.deadline);
+  mpi::Session session{argc, argv, limit};
+  const bool shared = o.transport == "shm" || (o.transport.empty() && o.comm == "direct");
+  const std::string transport = shared ? "shm" : "mpi";
+  const Task task = task_of(o, program);
+  const int threads = threads_of(o, program, session.local_size(), session.rank() == 0 && !o.quiet);
+  agree_on_transport(session, transport, limit);
+  const comm::Options options{.deadline = limit};
+  train_one(o, task,
+            shared ? comm::make(o.comm, transport::Shm(session.world(), limit), options, choice)
+                   : comm::make(o.comm, transport::Mpi(session.world(), limit), options, choice),
+            transport, threads, session.local_rank());
+}
+#endif
+
+/// Trains on threads of this process as ranks.
+void run_as_threads(const Options& o, const Program& program, const comm::Choice& choice) {
+  refuse_strangers(o);
+  const Task task = task_of(o, program);
+  const int threads = threads_of(o, program, o.ranks, !o.quiet);
+  transport::Threads::World(o.ranks).run([&](const transport::Threads& endpoint) {
+    train_one(o, task, comm::make(o.comm, endpoint, {.deadline = Seconds(o.deadline)}, choice), "threads",
+              threads, endpoint.rank());
+  });
+}
+
+int run_parsed(int argc, char** argv, const Program& program) {
+  Options o = program.defaults;
+  int code = 0;
+  const Choices choices = choices_of(program);
+  if (!parse(argc, argv, program.about, choices, program.options, o, code)) return code;
+  expect_separate_files(o, program.options);
+  expect_consistent(o);
   if (program.instead(o)) return 0;
 #ifdef CONVOY_EXAMPLES_CUDA
   if (between_gpus(choices, o)) {
@@ -206,37 +245,17 @@ int run_parsed(int argc, char** argv, const Program& program) {
     return run_between_gpus(o, program, argc, argv);
   }
 #endif
-  const comm::Options comm_options{.deadline = Seconds(o.deadline)};
   const comm::Choice choice = choice_of(o);
 #ifdef CONVOY_HAS_MPI
   if (o.transport == "mpi" || o.transport == "shm" || (o.transport.empty() && mpi::launched())) {
-    if (o.ranks > 1)
-      fail<ConfigError>(
-          "--ranks starts threads of one process as ranks; processes as ranks are started by mpirun -np ",
-          o.ranks, ", or choose --transport threads");
-    mpi::Session session{argc, argv, Seconds(o.deadline)};
-    const bool shared = o.transport == "shm" || (o.transport.empty() && o.comm == "direct");
-    const Task task = task_of(o, program);
-    const int threads = threads_of(o, program, session.local_size(), session.rank() == 0 && !o.quiet);
-    const Seconds limit(o.deadline);
-    agree_on_transport(session, shared ? "shm" : "mpi", limit);
-    train_one(o, task,
-              shared ? comm::make(o.comm, transport::Shm(session.world(), limit), comm_options, choice)
-                     : comm::make(o.comm, transport::Mpi(session.world(), limit), comm_options, choice),
-              shared ? "shm" : "mpi", threads, session.local_rank());
+    run_as_process(o, program, choice, argc, argv);
     return 0;
   }
 #else
   if (o.transport == "mpi" || o.transport == "shm")
     fail<ConfigError>("this program was built without MPI; choose --transport threads");
 #endif
-  refuse_strangers(o);
-  const Task task = task_of(o, program);
-  const int threads = threads_of(o, program, o.ranks, !o.quiet);
-  transport::Threads::World(o.ranks).run([&](const transport::Threads& endpoint) {
-    train_one(o, task, comm::make(o.comm, endpoint, comm_options, choice), "threads", threads,
-              endpoint.rank());
-  });
+  run_as_threads(o, program, choice);
   return 0;
 }
 
