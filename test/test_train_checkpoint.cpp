@@ -292,7 +292,8 @@ TEST_CASE("a checkpoint that is removed is whole or not there") {
       }
   });
   for (; newest < 200; ++newest) {
-    checkpoints.write({.step = newest});
+    checkpoints.snapshot(newest);
+    checkpoints.write();
     checkpoints.wait();
   }
   ended = true;

@@ -27,11 +27,13 @@ void for_each_element(const Plan& plan, int p, Visit&& visit) {
   const graph::Taps taps = plan.live_taps(p);
   const int height = parameter.shape[2], width = parameter.shape[3];
   std::int64_t live = slot.live.begin, dead = slot.dead.begin;
-  for (std::int64_t i = 0; i < size; ++i) {
-    const auto x = static_cast<int>(i % width), y = static_cast<int>(i / width % height);
-    const bool meets = y >= taps.top && y < taps.bottom && x >= taps.left && x < taps.right;
-    visit(i, meets ? live++ : dead++, meets);
-  }
+  for (std::int64_t i = 0; i < size;)
+    for (int y = 0; y < height; ++y)
+      for (int x = 0; x < width; ++x, ++i)
+        if (y >= taps.top && y < taps.bottom && x >= taps.left && x < taps.right)
+          visit(i, live++, true);
+        else
+          visit(i, dead++, false);
 }
 
 /// Copies parameter `p` out of a parameter arena into canonical order.

@@ -98,7 +98,12 @@ class SafetensorsWriter {
   void describe(std::string key, std::string value) {
     metadata_.emplace_back(std::move(key), std::move(value));
   }
-  bool empty() const { return entries_.empty(); }
+  bool empty() const { return used_ == 0; }
+  /// Drops all that was collected, and keeps the memory for what comes next.
+  void clear() {
+    used_ = 0;
+    metadata_.clear();
+  }
 
   /// Writes a file beside `path` and renames it to `path`. Throws Error if that fails.
   void write(const std::filesystem::path& path) const;
@@ -110,9 +115,12 @@ class SafetensorsWriter {
     Shape shape;
     std::string bytes;
   };
+  void add(std::string name, std::string_view dtype, const Shape& shape, std::string_view bytes);
+  std::span<const Entry> entries() const { return {entries_.data(), used_}; }
   std::string header() const;
 
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;  // of which the first `used_` are collected
+  std::size_t used_ = 0;
   std::vector<std::pair<std::string, std::string>> metadata_;
 };
 
@@ -302,13 +310,21 @@ CONVOY_FUNCTION void SafetensorsWriter::add(std::string name, const Shape& shape
   if (static_cast<std::size_t>(shape.size()) != values.size())
     fail<CheckpointError>("the tensor ", cited(name), " has ", shape.size(), " elements by its shape, but ",
                           values.size(), " values");
-  std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  entries_.push_back({std::move(name), "F32", shape, std::move(bytes)});
+  add(std::move(name), "F32", shape, {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
 }
 
 CONVOY_FUNCTION void SafetensorsWriter::add_number(std::string name, std::int64_t value) {
-  std::string bytes(reinterpret_cast<const char*>(&value), sizeof value);
-  entries_.push_back({std::move(name), "I64", Shape{}, std::move(bytes)});
+  add(std::move(name), "I64", Shape{}, {reinterpret_cast<const char*>(&value), sizeof value});
+}
+
+CONVOY_FUNCTION void SafetensorsWriter::add(std::string name, std::string_view dtype, const Shape& shape,
+                                            std::string_view bytes) {
+  if (used_ == entries_.size()) entries_.emplace_back();
+  Entry& entry = entries_[used_++];
+  entry.name = std::move(name);
+  entry.dtype = dtype;
+  entry.shape = shape;
+  entry.bytes = bytes;
 }
 
 CONVOY_FUNCTION std::string SafetensorsWriter::header() const {
@@ -324,7 +340,7 @@ CONVOY_FUNCTION std::string SafetensorsWriter::header() const {
     text += '}';
   }
   std::uint64_t at = 0;
-  for (const Entry& entry : entries_) {
+  for (const Entry& entry : entries()) {
     if (text.size() > 1) text += ',';
     append_quoted(text, entry.name);
     const std::vector<std::int64_t> extents(entry.shape.extent, entry.shape.extent + entry.shape.rank);
@@ -341,7 +357,7 @@ CONVOY_FUNCTION void SafetensorsWriter::write(const std::filesystem::path& path)
   const std::string header = this->header();
   const std::uint64_t size = header.size();
   std::vector<std::string_view> parts = {{reinterpret_cast<const char*>(&size), sizeof size}, header};
-  for (const Entry& entry : entries_) parts.push_back(entry.bytes);
+  for (const Entry& entry : entries()) parts.push_back(entry.bytes);
   write_file(path, parts);
 }
 #endif

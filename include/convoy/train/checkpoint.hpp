@@ -30,6 +30,9 @@
 #include <chrono>
 #include <random>
 #include <system_error>
+#if defined(__linux__)
+#include <unistd.h>
+#endif
 
 #include <convoy/core/file.hpp>
 #endif
@@ -90,9 +93,11 @@ class CheckpointFolder {
   void remove_mark(std::int64_t number) const;
   std::filesystem::path of(std::int64_t step) const { return options_.directory / concat("step-", step); }
 
-  /// Waits until the previous snapshot is written, then hands this one to the thread. Throws the error that
-  /// prevented writing the previous one.
-  void write(Snapshot snapshot);
+  /// An empty snapshot of a step, in the memory of the previous one, for whose writing it waits. Throws the
+  /// error that prevented that.
+  Snapshot& snapshot(std::int64_t step);
+  /// Hands the snapshot to the thread.
+  void write();
   /// Waits until everything is written. Throws the error that prevented it.
   void wait();
 
@@ -103,13 +108,14 @@ class CheckpointFolder {
   std::filesystem::path mark(std::int64_t number) const {
     return options_.directory / concat("rank-0-is-here-", number);
   }
-  void store(const Snapshot& snapshot) const;
+  void store() const;
   static constexpr std::string_view partial_suffix = ".partial";
   /// The numbers of the folders that are named `step-<number><suffix>`, in order.
   std::vector<std::int64_t> steps(std::string_view suffix = {}) const;
 
   CheckpointOptions options_;
   int rank_, world_;
+  Snapshot snapshot_;  // which the thread writes
   std::thread thread_;
   std::exception_ptr failure_;
 };
@@ -127,6 +133,7 @@ class Capture {
   Capture(Snapshot& into, bool all) : into_(into), all_(all) {}
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
   void counter(std::string_view name, std::int64_t& number);
+  bool takes(std::string_view name) const { return all_ || name.starts_with("ranks."); }
 
  private:
   Snapshot& into_;
@@ -268,7 +275,7 @@ class Checkpoints final : public Keeper {
   void keep(const FitPosition& position) override {
     if (trainer_.steps_done() == kept_) return;
     FitPosition at = position;
-    Snapshot snapshot{.step = trainer_.steps_done()};
+    Snapshot& snapshot = folder_.snapshot(trainer_.steps_done());
     Capture capture(snapshot, trainer_.rank() == 0);
     trainer_.visit_state(capture, Visit::read);
     visit(capture, at);
@@ -279,7 +286,7 @@ class Checkpoints final : public Keeper {
     trainer_.visit_options([&](std::string_view name, const std::string& text) {
       snapshot.training.describe(std::string(name), text);
     });
-    folder_.write(std::move(snapshot));
+    folder_.write();
     kept_ = trainer_.steps_done();
   }
 
@@ -398,28 +405,39 @@ CONVOY_FUNCTION void CheckpointFolder::wait() {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-CONVOY_FUNCTION void CheckpointFolder::write(Snapshot snapshot) {
+CONVOY_FUNCTION Snapshot& CheckpointFolder::snapshot(std::int64_t step) {
   wait();
-  thread_ = std::thread([this, snapshot = std::move(snapshot)] {
+  snapshot_.step = step;
+  for (io::SafetensorsWriter* file : {&snapshot_.model, &snapshot_.training, &snapshot_.own}) file->clear();
+  return snapshot_;
+}
+
+CONVOY_FUNCTION void CheckpointFolder::write() {
+  thread_ = std::thread([this] {
+#if defined(__linux__)
+    // Linux lowers the priority of this thread alone. Where all processors compute, the writing is then
+    // spread over several steps.
+    static_cast<void>(::nice(10));
+#endif
     try {
-      store(snapshot);
+      store();
     } catch (...) {
       failure_ = std::current_exception();
     }
   });
 }
 
-CONVOY_FUNCTION void CheckpointFolder::store(const Snapshot& snapshot) const {
+CONVOY_FUNCTION void CheckpointFolder::store() const {
   namespace fs = std::filesystem;
-  const fs::path complete = of(snapshot.step), partial = complete.string().append(partial_suffix);
+  const fs::path complete = of(snapshot_.step), partial = complete.string().append(partial_suffix);
   std::error_code error;
   fs::create_directories(partial, error);
   if (error) fail<CheckpointError>(partial.string(), " cannot be made: ", error.message());
   if (rank_ == 0) {
-    snapshot.model.write(partial / "model.safetensors");
-    snapshot.training.write(partial / "training.safetensors");
+    snapshot_.model.write(partial / "model.safetensors");
+    snapshot_.training.write(partial / "training.safetensors");
   }
-  snapshot.own.write(file_of(partial, rank_));
+  snapshot_.own.write(file_of(partial, rank_));
   if (rank_ != 0) return;
   const Deadline deadline(options_.deadline);
   for (int r = 0; r < world_; ++r)
@@ -440,10 +458,9 @@ CONVOY_FUNCTION void CheckpointFolder::store(const Snapshot& snapshot) const {
 }
 
 CONVOY_FUNCTION void Capture::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
+  if (!takes(name)) return;
   if (name.starts_with("ranks."))
     into_.own.add(std::string(name), shape, values);
-  else if (!all_)
-    return;
   else if (const std::string_view weights = name_of_weights(name); !weights.empty())
     into_.model.add(std::string(weights), shape, values);
   else

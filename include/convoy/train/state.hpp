@@ -27,6 +27,8 @@ namespace convoy::train {
 ///   `tensor(name, shape, values)`   floats in canonical order
 ///   `counter(name, value)`          a number
 /// With Visit::write, the visitor may change `values` and `value`.
+/// A visitor may have
+///   `takes(name)`   whether it wants a tensor; with Visit::read, others are passed only if that is no work
 template <class V>
 concept StateVisitor = requires(V& v, std::string_view name, const Shape& shape, std::span<float> values,
                                 std::int64_t& number) {
@@ -48,30 +50,40 @@ class AnyVisitor {
         }),
         counter_([](void* it, std::string_view name, std::int64_t& number) {
           static_cast<V*>(it)->counter(name, number);
+        }),
+        takes_([]([[maybe_unused]] void* it, [[maybe_unused]] std::string_view name) {
+          if constexpr (requires(V & v) { v.takes(name); })
+            return static_cast<V*>(it)->takes(name);
+          else
+            return true;
         }) {}
 
   void tensor(std::string_view name, const Shape& shape, std::span<float> values) const {
     tensor_(visitor_, name, shape, values);
   }
   void counter(std::string_view name, std::int64_t& number) const { counter_(visitor_, name, number); }
+  bool takes(std::string_view name) const { return takes_(visitor_, name); }
 
  private:
   void* visitor_;
   void (*tensor_)(void*, std::string_view, const Shape&, std::span<float>);
   void (*counter_)(void*, std::string_view, std::int64_t&);
+  bool (*takes_)(void*, std::string_view);
 };
 
-/// Fills in the parts of a tensor's state that other ranks hold. Each element is held by one rank and zero on
-/// the others, or held by every rank with the same bits.
+/// Memory of a visit, which all its tensors use in turn: new pages would take longer than the copies.
+struct VisitMemory {
+  std::vector<float> in_slot, dead, live, values;
+};
+
+/// Whether ranks hold different parts of a tensor's state. All ranks must call it together.
 template <class Rule, class Comm, class Exec>
-void gather_shards(Replica<Rule, Comm, Exec>& replica, Range live, std::vector<float>& values) {
+bool is_divided(Replica<Rule, Comm, Exec>& replica, Range live) {
   const std::vector<Range> mine = replica.comm().updates(replica.buckets());
   std::int64_t covered = 0;
   for (const Range& range : mine)
     covered += std::max<std::int64_t>(0, std::min(range.end, live.end) - std::max(range.begin, live.begin));
-  // All ranks must take the same branch: they gather unless every rank holds the whole tensor.
-  if (common_number(replica.comm(), covered == live.size() ? 0 : 1) > 0)
-    merge_disjoint(replica.comm(), values);
+  return common_number(replica.comm(), covered == live.size() ? 0 : 1) > 0;
 }
 
 /// Visits, in canonical order, one number per element of parameter `p`, stored in the order of the parameter.
@@ -79,16 +91,16 @@ void gather_shards(Replica<Rule, Comm, Exec>& replica, Range live, std::vector<f
 /// visited as 0.
 template <class Exec>
 void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, std::span<float> dead,
-                Visit how, Call<void(std::span<float>)> visit) {
+                Visit how, VisitMemory& memory, Call<void(std::span<float>)> visit) {
   const std::int64_t begin = plan.slot(p).live.begin, dead_begin = plan.slot(p).dead.begin;
-  std::vector<float> live(in_slot.size());
-  std::vector<float> values(static_cast<std::size_t>(plan.parameter(p).shape.size()), 0.0f);
+  std::vector<float>&live = memory.live, &values = memory.values;
+  live.resize(in_slot.size());
+  values.resize(static_cast<std::size_t>(plan.parameter(p).shape.size()));
   exec.reorder(p, in_slot, live, false);
   exec::for_each_element(plan, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
-    if (is_live)
-      values[static_cast<std::size_t>(i)] = live[static_cast<std::size_t>(at - begin)];
-    else if (!dead.empty())
-      values[static_cast<std::size_t>(i)] = dead[static_cast<std::size_t>(at - dead_begin)];
+    values[static_cast<std::size_t>(i)] = is_live        ? live[static_cast<std::size_t>(at - begin)]
+                                          : dead.empty() ? 0.0f
+                                                         : dead[static_cast<std::size_t>(at - dead_begin)];
   });
   visit(std::span<float>(values));
   if (how == Visit::read) return;
@@ -141,7 +153,7 @@ class ExchangeState final : public comm::StateVisitor {
       const auto in_slot =
           values.subspan(static_cast<std::size_t>(live.begin), static_cast<std::size_t>(live.size()));
       const graph::Parameter& parameter = plan_.parameter(p);
-      visit_slot(exec_, plan_, p, in_slot, {}, how_, [&](std::span<float> canonical) {
+      visit_slot(exec_, plan_, p, in_slot, {}, how_, memory_, [&](std::span<float> canonical) {
         visitor_.tensor(concat(prefix_, name, ".", parameter.name), parameter.shape, canonical);
       });
     }
@@ -165,6 +177,7 @@ class ExchangeState final : public comm::StateVisitor {
   std::string prefix_;
   AnyVisitor visitor_;
   Visit how_;
+  VisitMemory memory_;
 };
 
 /// Visits the parameters of an Exec as `parameters.<name>`.
@@ -173,9 +186,11 @@ void visit_parameters(Exec& exec, const Plan& plan, const AnyVisitor& visitor, V
   std::vector<float> values;
   for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
     const graph::Parameter& parameter = plan.parameter(p);
+    const std::string name = concat("parameters.", parameter.name);
+    if (how == Visit::read && !visitor.takes(name)) continue;
     values.resize(static_cast<std::size_t>(parameter.shape.size()));
     exec.read_parameter(p, values);
-    visitor.tensor(concat("parameters.", parameter.name), parameter.shape, std::span<float>(values));
+    visitor.tensor(name, parameter.shape, std::span<float>(values));
     if (how == Visit::write) exec.write_parameter(p, values);
   }
   if (how == Visit::write) exec.touched({0, plan.sizes.parameters});
@@ -216,23 +231,26 @@ void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visit
   });
   const auto read = [&](float* state, float* host, std::size_t bytes) { space.read(host, state, bytes); };
   const auto write = [&](float* state, float* host, std::size_t bytes) { space.write(state, host, bytes); };
-  std::vector<float> in_slot, dead;
+  VisitMemory memory;
+  std::vector<float>&in_slot = memory.in_slot, &dead = memory.dead;
   for (int s = 0; s < replica.optimizer().optimizer().facts().slots; ++s) {
     const std::string slot = replica.optimizer().optimizer().slot_name(s);
     for (const int p : plan.exchange_order) {
+      const graph::Parameter& parameter = plan.parameter(p);
+      const std::string name = concat("optimizer.", slot, ".", parameter.name);
       const Range live = plan.slot(p).live, dead_taps = plan.slot(p).dead;
+      const bool divided = is_divided(replica, live), takes = how == Visit::write || visitor.takes(name);
+      if (!divided && !takes) continue;
       in_slot.assign(static_cast<std::size_t>(live.size()), 0.0f);
       dead.assign(static_cast<std::size_t>(dead_taps.size()), 0.0f);
       for_each_part(parts, slot, live, in_slot, read);
       // Dead taps have state if they decay. Every worker has it, because each decays all dead taps.
       for_each_part(parts, slot, dead_taps, dead, read);
-      gather_shards(replica, live, in_slot);
-      const graph::Parameter& parameter = plan.parameter(p);
-      visit_slot(replica.exec(), plan, p, std::span<float>(in_slot), std::span<float>(dead), how,
-                 [&](std::span<float> canonical) {
-                   visitor.tensor(concat("optimizer.", slot, ".", parameter.name), parameter.shape,
-                                  canonical);
-                 });
+      // Each element is held by one rank and is zero on the others.
+      if (divided) merge_disjoint(replica.comm(), in_slot);
+      if (!takes) continue;
+      visit_slot(replica.exec(), plan, p, std::span<float>(in_slot), std::span<float>(dead), how, memory,
+                 [&](std::span<float> canonical) { visitor.tensor(name, parameter.shape, canonical); });
       if (how == Visit::read) continue;
       for_each_part(parts, slot, live, in_slot, write);
       for_each_part(parts, slot, dead_taps, dead, write);

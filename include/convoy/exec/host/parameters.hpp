@@ -15,10 +15,10 @@
 
 namespace convoy::exec::host {
 
-/// convoy's own order for the weight of a convolution of `inputs` inputs and `taps` taps: `place` gives the
-/// index in the slot of live element [out][in][tap].
+/// convoy's own order for the weight of a convolution of `inputs` inputs and `taps` taps: live element
+/// [out][in][tap] is stored at [out / panel][tap][in][out % panel] of the slot.
 struct Permutation {
-  std::int64_t (*place)(std::int64_t element, std::int64_t inputs, std::int64_t taps) = nullptr;
+  std::int64_t panel = 0;  ///< 0: none
   std::int64_t inputs = 0, taps = 0;
 };
 
@@ -164,7 +164,7 @@ class Parameters {
   const graph::Slot& slot(int p) const { return plan_->slots[static_cast<std::size_t>(p)]; }
   bool in_plan_order(int p) const {
     const Order& order = orders_[static_cast<std::size_t>(p)];
-    return !order.layout && order.permutation.place == nullptr;
+    return !order.layout && order.permutation.panel == 0;
   }
   [[gnu::cold]] Layout weight(int p, bool any, dnnl_data_type_t type) const {
     const Shape& shape = plan_->parameter(p).shape;
@@ -183,10 +183,14 @@ class Parameters {
     const std::int64_t size = slot(p).live.size();
     if (in_plan_order(p)) {
       std::memcpy(to, from, static_cast<std::size_t>(size) * sizeof(float));
-    } else if (const Permutation& own = order.permutation; own.place != nullptr) {
-      for (std::int64_t i = 0; i < size; ++i) {
-        const std::int64_t at = own.place(i, own.inputs, own.taps);
-        to[into_slot ? at : i] = from[into_slot ? i : at];
+    } else if (const auto [panel, inputs, taps] = order.permutation; panel > 0) {
+      for (std::int64_t i = 0, out = 0; i < size; ++out) {
+        const std::int64_t first = out / panel * panel * inputs * taps + out % panel;
+        for (std::int64_t in = 0; in < inputs; ++in)
+          for (std::int64_t tap = 0; tap < taps; ++tap, ++i) {
+            const std::int64_t at = first + (tap * inputs + in) * panel;
+            to[into_slot ? at : i] = from[into_slot ? i : at];
+          }
       }
     } else {
       const Layout here = into_slot ? plain(p) : order.layout, there = into_slot ? order.layout : plain(p);

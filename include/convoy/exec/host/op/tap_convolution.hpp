@@ -40,15 +40,7 @@ class TapConvolution final : public ConvolutionKernel {
     y_ = result.place;
     p.keep(p.value(input_), stage);
     const std::int64_t in = in_.channels, taps = taps_.count();
-    // Element [out][in][tap] of the slot is stored at [out / 32][tap][in][out % 32].
-    p.parameters().choose(
-        weight_,
-        {[](std::int64_t i, std::int64_t inputs, std::int64_t count) {
-           const std::int64_t tap = i % count, c = i / count % inputs, o = i / count / inputs;
-           return ((o / panel_width * count + tap) * inputs + c) * panel_width + o % panel_width;
-         },
-         in, taps},
-        0x7461706bull);
+    p.parameters().choose(weight_, {panel_width, in, taps}, 0x7461706bull);
 
     const graph::Window w = p.attributes<graph::Conv2d>(n);
     for (int oy = 0; oy < out_.height; ++oy)
