@@ -44,17 +44,25 @@ enum class Act : unsigned char {
 
 /// What one rank does for a schedule, in order, with what execution needs to know in advance.
 struct Program {
+  /// Consecutive elements of one of the lists below.
+  struct Part {
+    int begin = 0, end = 0;
+    constexpr int size() const { return end - begin; }
+  };
   struct Instruction {
     Act act;
     bool completes;
     int peer;
     int chunk;  // in this rank's buffer; from inbox() on, in its inbox
     int count;
-    int first_guard = 0, last_guard = 0;  // in `guards`: the sends that must be over before a receive writes
-    int ready = 0;                        // a receive may be announced once this many instructions are done
-    int slot = 0;                         // which scratch buffer a receive_reduce uses
-    int other = 0;                        // matching instruction: attach <-> detach, settle -> expose
-    int first_load = 0, first_store = 0, last_store = 0;  // of a fold: indices into `peers`
+    // Of a receive.
+    Part guards = {};  // of `guards`: the sends that must be over before the receive writes
+    int ready = 0;     // the receive may be announced once this many instructions are done
+    int slot = 0;      // which scratch buffer a receive_reduce uses
+    // Of attach, detach and settle.
+    int other = 0;  // matching instruction: attach <-> detach, settle -> expose
+    // Of a fold.
+    Part loads = {}, stores = {};  // of `peers`: whose buffers it reads and writes
 
     constexpr bool receives() const {
       return act == Act::receive || act == Act::receive_reduce || act == Act::attach;
@@ -138,13 +146,14 @@ CONVOY_FUNCTION void Program::compile_shared(const schedule::View& schedule, int
     const int at = static_cast<int>(peers.size());
     if (a.kind == schedule::Access::load && (storing || instructions.back().chunk != a.chunk)) {
       Instruction fold{Act::fold, reduces, rank, a.chunk, 1};
-      fold.first_load = fold.first_store = fold.last_store = at;
+      fold.loads = fold.stores = {at, at};
       instructions.push_back(fold);
     }
     storing = a.kind == schedule::Access::store;
     peers.push_back(a.peer);
-    if (!storing) instructions.back().first_store = at + 1;
-    instructions.back().last_store = at + 1;
+    Instruction& fold = instructions.back();
+    if (!storing) fold.loads.end = fold.stores.begin = at + 1;
+    fold.stores.end = at + 1;
   });
   const int first_detach = static_cast<int>(instructions.size());
   others(Act::detach);
@@ -164,7 +173,7 @@ CONVOY_FUNCTION void Program::add(const schedule::Step& step, History& history) 
   const Act act = step.action == schedule::Action::send      ? Act::send
                   : step.action == schedule::Action::receive ? Act::receive
                                                              : Act::receive_reduce;
-  Instruction made{act, step.completes, step.peer, step.chunk, step.count, guard, guard};
+  Instruction made{act, step.completes, step.peer, step.chunk, step.count, {guard, guard}};
   for (int c = made.chunk; c < made.chunk + made.count; ++c) {
     const auto chunk = static_cast<std::size_t>(c);
     made.ready = std::max(made.ready, history.last_touch[chunk] + 1);
@@ -177,7 +186,7 @@ CONVOY_FUNCTION void Program::add(const schedule::Step& step, History& history) 
       history.reads[chunk].clear();
     }
   }
-  made.last_guard = static_cast<int>(guards.size());
+  made.guards.end = static_cast<int>(guards.size());
   if (act == Act::receive_reduce) {
     const int number = static_cast<int>(history.reduced.size());
     made.slot = number % tuning.scratch_slots;

@@ -330,14 +330,14 @@ CONVOY_FUNCTION void Transfer::fold(Port& port, const Program::Instruction& s, c
     if (peer != port.rank()) port.traffic.bytes += static_cast<std::int64_t>(bytes_of(r));
     return static_cast<void*>(static_cast<std::byte*>(peers_[static_cast<std::size_t>(peer)]) + offset);
   };
-  const int sources = s.first_store - s.first_load, places = s.last_store - s.first_store;
-  for (int i = 0; i < sources; ++i) from_[static_cast<std::size_t>(i)] = buffer(s.first_load + i);
-  for (int i = 0; i < places; ++i) into_[static_cast<std::size_t>(i)] = buffer(s.first_store + i);
+  const int sources = s.loads.size(), places = s.stores.size();
+  for (int i = 0; i < sources; ++i) from_[static_cast<std::size_t>(i)] = buffer(s.loads.begin + i);
+  for (int i = 0; i < places; ++i) into_[static_cast<std::size_t>(i)] = buffer(s.stores.begin + i);
   fold_(into_.data(), places, from_.data(), sources, r.size(), s.completes ? scale_ : 1, streams_);
 }
 
 CONVOY_FUNCTION int Transfer::unreleased(Port& port, const Program::Instruction& instruction) {
-  for (int g = instruction.first_guard; g < instruction.last_guard; ++g) {
+  for (int g = instruction.guards.begin; g < instruction.guards.end; ++g) {
     const int send = program_->guards[static_cast<std::size_t>(g)];
     if (range(static_cast<std::size_t>(send)).empty()) continue;  // never posted
     if (!port.transport.sent(requests_[static_cast<std::size_t>(send)])) return send;
