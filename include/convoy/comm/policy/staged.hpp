@@ -124,43 +124,64 @@ class CopyOut {
     Ready ready;
   };
 
+  using Lock = std::unique_lock<std::mutex>;
+
   void run() {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     while (true) {
       posted_more_.wait(lock, [&] { return quit_ || (!failure_ && copied_ < posted_.size()); });
       if (quit_) return;
-      const Posted next = posted_[copied_];
-      const std::uint64_t step = step_;
-      std::exception_ptr failure;
-      // `uses`: events or arenas, which their owner may release once reset() has returned.
-      const auto unlocked = [&](bool uses, auto&& f) {
-        using_ = uses;
-        lock.unlock();
-        try {
-          if (!failure) f();
-        } catch (...) {
-          failure = std::current_exception();
-        }
-        lock.lock();
-        using_ = false;
-        if (uses) copied_more_.notify_all();
-      };
-      unlocked(true, [&] {
+      copy_next(lock);
+    }
+  }
+  void copy_next(Lock& lock) {
+    const Posted next = posted_[copied_];
+    const std::uint64_t step = step_;
+    try {
+      using_caller(lock, [&] {
         if constexpr (requires { space_.enter(); }) space_.enter();
         space_.wait_for(next.ready);
       });
       // A copy that waits inside a driver may lock other threads out of it.
-      unlocked(false, [&] { space_.synchronize(); });
+      unlocked(lock, [&] { space_.synchronize(); });
       const Range range = step == step_ ? ranges_[static_cast<std::size_t>(next.bucket)] : Range{};
       if (!range.empty())
-        unlocked(true, [&] {
+        using_caller(lock, [&] {
           space_.read(to_ + range.begin, from_ + range.begin,
                       static_cast<std::size_t>(range.size()) * sizeof(float));
         });
-      failure_ = failure;
-      if (step == step_) ++copied_;  // unless reset() has discarded it meanwhile
-      copied_more_.notify_all();
+    } catch (...) {
+      failure_ = std::current_exception();
     }
+    if (step == step_) ++copied_;  // unless reset() has discarded it meanwhile
+    copied_more_.notify_all();
+  }
+
+  /// Calls `f` without the lock.
+  template <class F>
+  void unlocked(Lock& lock, F&& f) {
+    struct Relock {
+      Lock& lock;
+      ~Relock() { lock.lock(); }
+    };
+    lock.unlock();
+    const Relock relock{lock};
+    f();
+  }
+  /// The same for an `f` that uses an event or an arena, which its owner may release once reset() has
+  /// returned.
+  template <class F>
+  void using_caller(Lock& lock, F&& f) {
+    struct Used {
+      CopyOut& copy;
+      ~Used() {
+        copy.using_ = false;
+        copy.copied_more_.notify_all();
+      }
+    };
+    using_ = true;
+    const Used used{*this};
+    unlocked(lock, std::forward<F>(f));
   }
 
   S space_;  // another stream over the same memory
