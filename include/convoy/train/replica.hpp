@@ -62,6 +62,10 @@ class Replica {
         optimizer_(make_optimizer<Rule, Space>(state_space_, plan, config_)),
         reports_(comm_, space_, config_.timeline, plan.losses.size(), most_unreported(),
                  config_.guard.skip_not_finite) {
+    static_assert(
+        std::is_constructible_v<Comm, CommArguments...>,
+        "convoy: the arguments of Trainer after the configuration construct its Comm, which takes no "
+        "such arguments: usually a transport, then comm::Options");
     open();
   }
   Replica(const Replica&) = delete;
