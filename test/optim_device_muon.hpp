@@ -253,6 +253,67 @@ TEST_CASE("products of Muon are rounded to tf32 if the space allows it, and stay
   CHECK(off < 0.01);
 }
 
+/// Matrices of two shapes in turns, of two groups, beside a bias.
+struct Layers {
+  std::vector<optim::ArenaTensor> tensors;
+  std::vector<optim::Group> groups = {{}, {.lr_scale = 0.5f}};
+  std::int64_t size = 0;
+  explicit Layers(int count) {
+    const auto add = [&](std::int64_t rows, std::int64_t columns, int group) {
+      tensors.push_back({{size, size + std::max<std::int64_t>(rows, 1) * columns}, {}, group, rows});
+      size = Matrices::slot(tensors.back().live.end);
+    };
+    for (int layer = 0; layer < count; ++layer) {
+      add(9, 21, layer % 3 == 1 ? 1 : 0);
+      add(0, 7, 0);
+      add(21, 9, 0);
+    }
+  }
+};
+
+/// The parameters and their copy in bf16 after two steps, which update `together` tensors at a time.
+inline std::pair<std::vector<float>, std::vector<std::uint16_t>> steps_of_layers(const Layers& all,
+                                                                                 std::size_t together) {
+  Device space;
+  optim::Arena<optim::Muon, Device> arena(space, muon, all.tensors, all.groups);
+  const Range whole{0, all.size};
+  arena.own({&whole, 1});
+  const auto count = static_cast<std::size_t>(all.size);
+  Philox random(3, 4);
+  std::vector<float> values(count);
+  const memory::Array<float, Device> p(space, count), g(space, count);
+  const memory::Array<std::uint16_t, Device> copy(space, count);
+  for (int step = 0; step <= 2; ++step) {
+    for (const optim::ArenaTensor& tensor : all.tensors)
+      for (std::int64_t i = tensor.live.begin; i < tensor.live.end; ++i)
+        values[static_cast<std::size_t>(i)] = random.normal();
+    space.write((step == 0 ? p : g).data(), values.data(), p.bytes());
+    if (step == 0) continue;
+    arena.begin(step, 0.1f);
+    for (std::size_t t = 0; t < all.tensors.size(); t += together) {
+      const std::size_t next = std::min(t + together, all.tensors.size());
+      const Range part{all.tensors[t].live.begin,
+                       next < all.tensors.size() ? all.tensors[next].live.begin : all.size};
+      arena.update(part, 0.5f, p.data() + part.begin, g.data() + part.begin,
+                   {copy.data() + part.begin, DType::bf16});
+    }
+  }
+  std::vector<std::uint16_t> copied(count);
+  space.read(values.data(), p.data(), p.bytes());
+  space.read(copied.data(), copy.data(), copy.bytes());
+  return {values, copied};
+}
+
+TEST_CASE("matrices of one shape that are updated together get the bits of those updated one by one") {
+  if (device::count() == 0) SKIP("there is no GPU here");
+  const Layers all(5);
+  const auto alone = steps_of_layers(all, 1);
+  for (const std::size_t together : {std::size_t{4}, std::size_t{7}, all.tensors.size()}) {
+    CAPTURE(together);
+    CHECK(steps_of_layers(all, together) == alone);
+  }
+}
+
 TEST_CASE("a matrix in panels is refused on a GPU") {
   if (device::count() == 0) SKIP("there is no GPU here");
   Device space;

@@ -144,3 +144,30 @@ TEST_CASE("a product for which cuBLASLt has no algorithm is an error before the 
                        device::DeviceError);
   emulation::missing_epilogues.clear();
 }
+
+TEST_CASE("Muon multiplies one by one what no algorithm multiplies together, with the same bits") {
+  const Layers all(5);
+  const auto expected = steps_of_layers(all, all.tensors.size());
+  emulation::one_pair_at_a_time = true;
+  CHECK(steps_of_layers(all, all.tensors.size()) == expected);
+  emulation::one_pair_at_a_time = false;
+}
+
+TEST_CASE("Muon enqueues for the matrices of twelve layers what it enqueues for those of one") {
+  const auto enqueued = [](int layers) {
+    const Layers all(layers);
+    Device space;
+    optim::Arena<optim::Muon, Device> arena(space, muon, all.tensors, all.groups);
+    const Range whole{0, all.size};
+    arena.own({&whole, 1});
+    const auto count = static_cast<std::size_t>(all.size);
+    const memory::Array<float, Device> p(space, count), g(space, count);
+    arena.begin(1, 0.1f);
+    const emulation::Enqueued work;
+    arena.update(whole, 1.0f, p.data(), g.data());
+    return work.names().size();
+  };
+  // For each of two shapes: three kernels, and three products in each of five iterations. One for the biases.
+  CHECK(enqueued(1) == 2 * (3 + 3 * 5) + 1);
+  CHECK(enqueued(12) == enqueued(1));
+}

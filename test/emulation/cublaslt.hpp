@@ -323,6 +323,8 @@ struct Matmul {
 inline std::vector<cublasLtEpilogue_t> missing_epilogues;
 /// Algorithms that are offered but fail when they run.
 inline std::vector<std::uint64_t> algorithms_that_fail;
+/// Whether no algorithm multiplies several pairs of matrices at once.
+inline bool one_pair_at_a_time = false;
 /// Algorithms whose products are sums over the first k - k % 4 terms only, as with some split-K kernels
 /// of cuBLASLt 12 and 13.
 inline std::vector<std::uint64_t> algorithms_that_drop;
@@ -474,6 +476,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
                                        cublasLtMatmulHeuristicResult_t* result) {
   using emulation::contents;
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (emulation::one_pair_at_a_time && contents(d).batches > 1) return CUBLAS_STATUS_NOT_SUPPORTED;
   return describe(emulation::Matmul{contents(desc), contents(a), contents(b), contents(c), contents(d)},
                   algorithm->data[0] - emulation::matmul_mark, *result);
 }

@@ -186,6 +186,30 @@ class ProductPlan {
   }
   void take(const Algorithm& algorithm) { algorithm_ = algorithm; }
 
+  /// Elements from one of several matrices to the next.
+  struct Apart {
+    std::int64_t left = 0, right = 0, out = 0;
+    friend constexpr bool operator==(const Apart&, const Apart&) = default;
+  };
+  /// From here on a run multiplies `count` pairs of matrices.
+  void repeat(int count, const Apart& apart) {
+    if (count == count_ && apart == apart_) return;
+    count_ = count;
+    apart_ = apart;
+    const auto lay_out = [&](cublasLtMatrixLayout_t layout, std::int64_t stride) {
+      const std::int32_t matrices = count;
+      check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &matrices,
+                                             sizeof matrices),
+            "describe several matrices");
+      check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                             sizeof stride),
+            "describe several matrices");
+    };
+    lay_out(left_, apart.left);
+    lay_out(right_, apart.right);
+    lay_out(out_, apart.out);
+  }
+
   /// `vector` and `matrix` are the epilogue's.
   void run(const void* left, const void* right, const void* vector, void* out, void* matrix = nullptr) {
     point_to(vector, matrix);
@@ -284,6 +308,8 @@ class ProductPlan {
   cublasLtMatrixLayout_t left_ = nullptr, right_ = nullptr, out_ = nullptr;
   Algorithm algorithm_{};
   const void *vector_ = nullptr, *matrix_ = nullptr;
+  int count_ = 1;
+  Apart apart_;
 };
 
 }  // namespace convoy::device

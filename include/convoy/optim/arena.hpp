@@ -230,6 +230,10 @@ class Arena {
     return {tensor.rows, part.size() / tensor.rows, tensor.panel};
   }
 
+  static std::int64_t all_columns(const ArenaTensor& tensor) {
+    return (tensor.live.size() + tensor.dead.size()) / tensor.rows;
+  }
+
   static constexpr Range everything{0, std::numeric_limits<std::int64_t>::max()};
 
   // The pointers are to the range's first element.
@@ -238,6 +242,16 @@ class Arena {
 
   // Applies a passage to run `r` of a table, a matrix at `part` of the arena.
   void apply_matrix(const RunTable<S>& table, int r, Range part, const Passage& pass);
+  // Applies a passage to the matrices in it, those of one shape together if the space can do that.
+  void apply_matrices(const Passage& pass);
+
+  // The matrices of one shape that this rank updates.
+  struct Alike {
+    MatrixShape shape;
+    std::int64_t all_columns = 1;
+    std::vector<int> runs = {};                 // of live_table_, ascending
+    memory::Array<MatrixPlace, S> places = {};  // of each
+  };
 
   struct NoMatrices {};
   using Matrices = std::conditional_t<MultipliesIn<R, S>, std::optional<MatrixWork<S>>, NoMatrices>;
@@ -260,6 +274,7 @@ class Arena {
   memory::Array<float, S> state_;
   memory::Array<double, S> squares_work_;
   Matrices matrix_work_;
+  std::vector<Alike> alike_;
 };
 
 template <class R, memory::Space S>
@@ -300,13 +315,32 @@ template <class R, memory::Space S>
 [[gnu::cold]] void Arena<R, S>::make_matrix_work() {
   if constexpr (MultipliesIn<R, S>) {
     matrix_work_.reset();
+    alike_.clear();
     std::vector<MatrixShape> shapes;
-    for (const Run& run : live_table_.runs())
-      if (run.matrix >= 0 && run.has_state()) {
-        const ArenaTensor& tensor = tensors_[static_cast<std::size_t>(run.matrix)];
-        shapes.push_back(shape_of(tensor, tensor.live));
+    const auto& runs = live_table_.runs();
+    for (std::size_t r = 0; r < runs.size(); ++r)
+      if (runs[r].matrix >= 0 && runs[r].has_state()) {
+        const ArenaTensor& tensor = tensors_[static_cast<std::size_t>(runs[r].matrix)];
+        const MatrixShape shape = shapes.emplace_back(shape_of(tensor, tensor.live));
+        const std::int64_t columns = all_columns(tensor);
+        auto found = std::find_if(alike_.begin(), alike_.end(), [&](const Alike& other) {
+          return other.shape == shape && other.all_columns == columns;
+        });
+        if (found == alike_.end()) found = alike_.insert(found, Alike{shape, columns});
+        found->runs.push_back(static_cast<int>(r));
       }
     if (treatments_.any_matrix) matrix_work_.emplace(*space_, rule_.matrix_needs, shapes);
+    for (Alike& alike : alike_) {
+      if (matrix_work_->most(alike.shape) == 1) continue;
+      std::vector<MatrixPlace> places;
+      for (const int r : alike.runs) {
+        const Run& run = runs[static_cast<std::size_t>(r)];
+        places.push_back(
+            {run.range.begin, run.state, run.constants * static_cast<std::int64_t>(constants_bytes_)});
+      }
+      alike.places = memory::Array<MatrixPlace, S>(*space_, places.size());
+      space_->write(alike.places.data(), places.data(), alike.places.bytes());
+    }
   }
 }
 
@@ -391,9 +425,42 @@ void Arena<R, S>::update(Range range, float scale, float* parameters, const floa
     if (begin != live.begin || end < live.end)
       fail("optimizer ", rule_.name, ": elements ", begin, " to ", end,
            " are a part of a matrix, which is updated as a whole");
-    apply_matrix(live_table_, r, live, pass);
   }
+  apply_matrices(pass);
   if (elements) Kernels<R, S>::apply(*space_, optimizer_, pass);
+}
+
+template <class R, memory::Space S>
+void Arena<R, S>::apply_matrices([[maybe_unused]] const Passage& pass) {
+  if constexpr (MultipliesIn<R, S>)
+    for (const Alike& alike : alike_) {
+      const auto begin = std::lower_bound(alike.runs.begin(), alike.runs.end(), pass.over.begin),
+                 end = std::lower_bound(begin, alike.runs.end(), pass.over.end);
+      const int most = matrix_work_->most(alike.shape);
+      int count = 1;
+      for (auto next = begin; next != end; next += count) {
+        count = static_cast<int>(std::min<std::ptrdiff_t>(most, end - next));
+        if (count == 1) {
+          const Run& run = live_table_.runs()[static_cast<std::size_t>(*next)];
+          apply_matrix(live_table_, *next, tensors_[static_cast<std::size_t>(run.matrix)].live, pass);
+          continue;
+        }
+        Kernels<R, S>::apply_matrix(*space_, optimizer_, *matrix_work_,
+                                    {.shape = alike.shape,
+                                     .all_columns = alike.all_columns,
+                                     .parameters = pass.parameters,
+                                     .gradients = pass.gradients,
+                                     .scale = pass.scale,
+                                     .copy = pass.copy,
+                                     .state = pass.state,
+                                     .stride = pass.stride,
+                                     .constants = pass.constants,
+                                     .verdict = pass.verdict,
+                                     .count = count,
+                                     .places = alike.places.data() + (next - alike.runs.begin()),
+                                     .first = pass.over.range.begin});
+      }
+    }
 }
 
 template <class R, memory::Space S>
@@ -404,7 +471,7 @@ void Arena<R, S>::apply_matrix([[maybe_unused]] const RunTable<S>& table, [[mayb
     const ArenaTensor& tensor = tensors_[static_cast<std::size_t>(run.matrix)];
     const std::int64_t skip = part.begin - pass.over.range.begin;
     MatrixPass m{.shape = shape_of(tensor, part),
-                 .all_columns = (tensor.live.size() + tensor.dead.size()) / tensor.rows,
+                 .all_columns = all_columns(tensor),
                  .parameters = pass.parameters + skip,
                  .gradients = pass.gradients == nullptr ? nullptr : pass.gradients + skip,
                  .scale = pass.scale,

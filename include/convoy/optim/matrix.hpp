@@ -2,6 +2,7 @@
 // such rules need.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -22,6 +23,7 @@ namespace convoy::optim {
 struct MatrixShape {
   std::int64_t rows = 1, columns = 1, panel = 1;
 
+  friend constexpr bool operator==(const MatrixShape&, const MatrixShape&) = default;
   CONVOY_HD std::int64_t size() const { return rows * columns; }
   CONVOY_HD std::int64_t low() const { return rows < columns ? rows : columns; }
   CONVOY_HD std::int64_t high() const { return rows < columns ? columns : rows; }
@@ -29,7 +31,15 @@ struct MatrixShape {
   CONVOY_HD bool tall() const { return rows > columns; }
 };
 
-/// The update of one matrix. All pointers are to memory of the space.
+/// Where one of several matrices of a pass lies.
+struct MatrixPlace {
+  std::int64_t element = 0;    ///< index in the arena of its first element
+  std::int64_t state = 0;      ///< offset of its state in a slot
+  std::int64_t constants = 0;  ///< offset of its constants, in bytes
+};
+
+/// The update of a matrix, or of several matrices of one shape together. All pointers are to memory of the
+/// space.
 struct MatrixPass {
   MatrixShape shape;
   std::int64_t all_columns = 1;  ///< columns of the tensor, including those without gradients
@@ -42,6 +52,25 @@ struct MatrixPass {
   std::int64_t stride = 0;
   const void* constants = nullptr;   ///< the rule's Constants
   const Verdict* verdict = nullptr;  ///< null: no decision, the pass is applied as it is
+  int count = 1;                     ///< how many matrices there are
+  /// Null for one matrix. Otherwise the pointers to elements are to element `first` of the arena, those to
+  /// the state and the constants are to the beginning of both, and these are the places of the matrices.
+  const MatrixPlace* places = nullptr;
+  std::int64_t first = 0;
+
+  /// The pass of the i-th matrix alone.
+  CONVOY_HD MatrixPass of(int i) const {
+    MatrixPass one = *this;
+    if (places == nullptr) return one;
+    const MatrixPlace place = places[i];
+    const std::int64_t at = place.element - first;
+    one.parameters += at;
+    one.gradients += at;
+    if (copy.at != nullptr) one.copy.at = static_cast<std::uint16_t*>(copy.at) + at;
+    one.state += place.state;
+    one.constants = static_cast<const std::byte*>(constants) + place.constants;
+    return one;
+  }
 };
 
 /// The shorter and the longer side of a matrix: the smaller and the larger of its numbers of rows and
@@ -83,10 +112,11 @@ struct MatrixNeeds {
 ///
 ///   `MatrixWork(space, needs, shapes)`
 ///
-/// A rule refers to the matrices of its `needs` by index. The layout of a matrix [low, high] in scratch
-/// memory is up to the space; nothing else reads it.
+/// `shapes` has the shape of every matrix. A rule refers to the matrices of its `needs` by index. The layout
+/// of a matrix [low, high] in scratch memory is up to the space; nothing else reads it.
 ///
-///   `wide(m, i)`, `square(m, i)`        scratch matrix i for pass m
+///   `most(shape)`                       how many matrices of a shape a pass may have
+///   `wide(m, i)`, `square(m, i)`        scratch matrix i for pass m, of each of its matrices
 ///   `normalize(m, f, least, x, other)`  x [low, high] = the matrix (transposed if it is tall) of
 ///                                       f(gradient, state, constants) for every element, divided by its
 ///                                       Frobenius norm (computed in f64) or by `least` if that is larger.

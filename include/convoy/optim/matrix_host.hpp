@@ -33,6 +33,7 @@ class MatrixWork<memory::Host> {
     memory_ = memory::Array<float, memory::Host>(space, static_cast<std::size_t>(floats));
   }
 
+  static constexpr int most(const MatrixShape&) { return 1; }
   float* wide(const MatrixPass& m, int i) { return memory_.data() + needs_.wide_at(m.shape, i); }
   float* square(const MatrixPass& m, int i) { return memory_.data() + needs_.square_at(m.shape, i); }
 
