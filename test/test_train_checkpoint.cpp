@@ -322,6 +322,21 @@ TEST_CASE("a fit that stops within an epoch resumes from there") {
   CHECK(halves == whole);
 }
 
+TEST_CASE("a fit of fewer epochs than the checkpoint has begun trains no more") {
+  const Folder folder;
+  const train::CheckpointOptions options{.directory = folder.path, .resume = true};
+  std::vector<float> kept;
+  for (const int epochs : {3, 1}) {
+    Made<AllReduce> trainer({.batch = 6, .seed = 5});
+    train::Checkpoints checkpoints(trainer, options);
+    const auto report = trainer.fit(
+        training, {.epochs = epochs, .steps = epochs == 3 ? 12 : 0, .log = nullptr, .keeper = &checkpoints});
+    CHECK(report.steps == (epochs == 3 ? 12 : 0));
+    if (epochs == 3) kept = all_parameters(trainer);
+    CHECK(all_parameters(trainer) == kept);
+  }
+}
+
 TEST_CASE("a fit that an exception ended resumes from the checkpoint that was still being written") {
   const Folder folder;
   Threads::World(2).run([&](Threads endpoint) {

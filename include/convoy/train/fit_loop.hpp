@@ -139,8 +139,8 @@ FitReport FitLoop<Replica>::fit(const data::DatasetRef& set, const FitOptions& o
   replica_.serve();
   FitRun run = begin_run(options, *feeds, at);
   // An epoch that a resumed fit has begun may have all its steps and lack its evaluation.
-  for (bool more = run.goes_on() || run.at.next_row > 0; more; more = run.goes_on())
-    end_epoch(run, train_epoch(run));
+  const bool begun = at.next_row > 0 && at.epoch < options.epochs;
+  for (bool more = begun || run.goes_on(); more; more = run.goes_on()) end_epoch(run, train_epoch(run));
   if (options.keeper != nullptr) options.keeper->finish();
   dismiss_servers(false, at);
   summarize(run.fit, run.times);
