@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -23,6 +24,24 @@ TEST_CASE("cuda: a cuDNN that sums bf16 is asked to") {
   const DynamicPlan plan(residual);
   const Trace fused = trace<bf16>(plan, {.candidates = 1});
   CHECK(fused.statistics != trace<bf16>(plan, {.candidates = 1, .fuse_batch_norm = false}).statistics);
+}
+
+TEST_CASE(
+    "cuda: in f16 a batch norm whose only reader normalizes makes no pass, in training and evaluation") {
+  using namespace exec_cuda_fusions;
+  const DynamicPlan plan(residual);
+  const auto passes = [&]<class P>(P, bool fuses, exec::Mode mode) {
+    Alone<P> exec(plan, 6, {.graphs = false, .candidates = 1, .fuse_batch_norm = fuses});
+    const exec_compare::Batch batch(plan, 6, Philox{1, 2});
+    const emulation::Enqueued enqueued;
+    exec.forward(batch, {.mode = mode});
+    return std::count(enqueued.names().begin(), enqueued.names().end(), "batch_norm_apply");
+  };
+  for (const exec::Mode mode : {exec::Mode::train, exec::Mode::evaluate}) {
+    CHECK(passes(f16(), false, mode) == 14);
+    CHECK(passes(f16(), true, mode) == 14 - 6);  // two within each block
+    CHECK(passes(bf16(), true, mode) == 14);
+  }
 }
 
 namespace {
@@ -143,6 +162,67 @@ TEST_CASE("cuda: a convolution and its batch norm apart make the gradients that 
     const auto dy = apart.at<f16>(space, 0);
     CHECK(std::count(dy.begin(), dy.end(), 0.0f) > 60);
   });
+}
+
+TEST_CASE("cuda: a convolution that normalizes its image makes what others make of the normalized image") {
+  memory::Device space;
+  Libraries libraries(space, {.candidates = 1}, false);
+  for (const Direction direction : {Direction::forward, Direction::backward_weight}) {
+    Convolution c = small;
+    c.direction = direction;
+    c.epilogue =
+        direction == Direction::forward ? ConvolutionEpilogue::statistics : ConvolutionEpilogue::none;
+    Convolution normalizing = c;
+    normalizing.normalizes = true;
+    const Tensors fused(space, normalizing), apart(space, c);
+    const std::size_t scales = fused.pointers.size() - 2;
+    const auto x = fused.at<f16>(space, 0), scale = fused.at<f16>(space, scales),
+               shift = fused.at<f16>(space, scales + 1);
+    std::vector<f16> image;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      image.emplace_back(std::max(0.0f, x[i] * scale[i % scale.size()] + shift[i % scale.size()]));
+    space.write(const_cast<void*>(apart.pointers[0]), image.data(), image.size() * sizeof(f16));
+    for (const auto& [tensors, of] : {std::pair{&fused, &normalizing}, {&apart, &c}}) {
+      const CudnnPlan* plan = libraries.find_plan(*of, {});
+      REQUIRE(plan != nullptr);
+      const memory::Array<std::byte, memory::Device> workspace(space, plan->workspace);
+      libraries.cudnn().run(*plan, Cudnn::arguments(tensors->pointers, workspace.data()));
+    }
+    const std::size_t result = direction == Direction::forward ? 2 : 1;
+    CHECK(exec_cuda_fusions::apart(fused.at<f16>(space, result), apart.at<f16>(space, result)) < 1e-3);
+    if (direction == Direction::forward)
+      CHECK(exec_cuda_fusions::apart(fused.at<float>(space, 4), apart.at<float>(space, 4)) < 1e-3);
+  }
+}
+
+TEST_CASE("cuda: normalizing gives way to a pass of its own where it takes longer, in both directions") {
+  memory::Device space;
+  Libraries libraries(space, {}, false);
+  Convolution c = small;
+  c.rows = 14;  // no other test has these choices made
+  Convolution of_weight = c;
+  of_weight.direction = Direction::backward_weight;
+  c.epilogue = ConvolutionEpilogue::statistics;
+  c.normalizes = of_weight.normalizes = true;
+  const CudnnPlan* const plan = libraries.find_plan(of_weight, {});
+  REQUIRE(plan != nullptr);
+  NormalizingRival<f16> apart(libraries, c, plan);
+  Rival rival = apart.rival();
+  int runs = 0, runs_after = 0;
+  const Rival counted{.run =
+                          [&](const CudnnTensors& tensors) {
+                            rival.run(tensors);
+                            ++runs;
+                          },
+                      .after =
+                          [&](const CudnnTensors& tensors) {
+                            rival.after(tensors);
+                            ++runs_after;
+                            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                          }};
+  CHECK(libraries.find_plan(c, counted) == nullptr);
+  CHECK(runs > 0);
+  CHECK(runs_after > 0);
 }
 
 TEST_CASE("cuda: a fused convolution gives way where it takes longer") {

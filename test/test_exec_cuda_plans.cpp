@@ -218,6 +218,46 @@ TEST_CASE("cudnn: the gradients of a ResNet's batch norms come with those of inp
   CHECK(count(plan_of<ImageNet50>, gpus[1], precisions[2], false).first == 0);
 }
 
+TEST_CASE("cudnn: convolutions of a ResNet behind a batch norm and a ReLU normalize what they read in f16") {
+  constexpr std::size_t limit = std::size_t{256} << 20;
+  // Counts the convolutions behind one batch norm and a ReLU, forward and towards the weight, and those that
+  // have a plan.
+  const auto count = [&](const Gpu& gpu, const Precision& precision) {
+    const Cudnn cudnn{std::string_view(properties(gpu))};
+    const Plan& plan = plan_of<ImageNet50>;
+    std::vector<Convolution> all;
+    std::size_t with = 0;
+    for (int n = 0; n < plan.graph.count.nodes; ++n) {
+      const int from = graph::is<graph::Conv2d>(plan.node(n)) ? plan.graph.input(n, 0) : -1;
+      if (from < 0 || !graph::is<graph::Relu>(plan.node(from)) ||
+          !graph::is<graph::BatchNorm>(plan.node(plan.graph.input(from, 0))))
+        continue;
+      Convolution c = convolution_of(plan, n, precision.element, precision.reduced, 256);
+      c.normalizes = true;
+      for (const Direction direction : {Direction::forward, Direction::backward_weight}) {
+        c.direction = direction;
+        c.epilogue =
+            direction == Direction::forward ? ConvolutionEpilogue::statistics : ConvolutionEpilogue::none;
+        if (std::find(all.begin(), all.end(), c) != all.end()) continue;
+        all.push_back(c);
+        CHECK(c.tensors().size() == (direction == Direction::forward ? 7u : 5u));
+        const auto plans = cudnn.plans(c, c.most_workspace(limit), 1);
+        if (plans.empty()) continue;
+        ++with;
+        CHECK(plans[0].workspace <= c.most_workspace(limit));
+      }
+    }
+    return std::pair(with, all.size());
+  };
+  constexpr Precision half = precisions[3];
+  const auto [with, all] = count(gpus[1], half);
+  CHECK(with == all);
+  CHECK(all > 20);
+  CHECK(count(gpus[0], half).first > 20);
+  CHECK(count(gpus[2], half).first == 0);
+  CHECK(count(gpus[1], precisions[2]).first == 0);
+}
+
 TEST_CASE("cudnn: a plan is made again from its text") {
   const Cudnn cudnn{std::string_view(properties(gpus[1]))};
   const Convolution plain = convolutions(plan_of<Mnist18>, precisions[2], 128)[0];
@@ -226,7 +266,9 @@ TEST_CASE("cudnn: a plan is made again from its text") {
   Convolution with_batch_norm = convolutions(plan_of<ImageNet18>, precisions[3], 128)[4];
   REQUIRE(with_batch_norm.direction == Direction::backward_input);
   with_batch_norm.epilogue = ConvolutionEpilogue::batch_norm_backward;
-  for (const Convolution& c : {plain, with_sums, with_batch_norm}) {
+  Convolution normalizing = with_sums;
+  normalizing.normalizes = true;
+  for (const Convolution& c : {plain, with_sums, with_batch_norm, normalizing}) {
     const auto plans = cudnn.plans(c, std::size_t{256} << 20, 1);
     REQUIRE(plans.size() == 1);
     const CudnnPlan again = cudnn.restored(plans[0].text());

@@ -197,9 +197,10 @@ struct Operation {
                  std::to_string(room < 0 ? 0 : room / strides[d] + 1) +
                  " follows from the image and the filter");
     }
-    const cudnnDataType_t in = inputs()[0]->type;
-    if (inputs()[1]->type != in)
-      refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "a convolution mixes input types");
+    const cudnnDataType_t in = kind == Kind::filter ? y.type : w.type;
+    for (const Tensor* t : inputs())
+      if (t->type != in && !(t->is_virtual && t->type == CUDNN_DATA_FLOAT))
+        refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "a convolution mixes input types");
     const bool may_widen = kind == Kind::forward || output().is_virtual;
     if (output().type != in && !(may_widen && output().type == CUDNN_DATA_FLOAT))
       refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "no engine gives this type of output from these inputs");
@@ -221,23 +222,29 @@ struct Graph {
 
   /// Whether cuDNN has an engine on sm_90.
   /// - Statistics: 16 bits, directly behind a convolution whose input and output channels are multiples of 8.
+  /// - An image that is scaled, shifted and passed through a ReLU as it is read: f16 only, in a convolution
+  /// with
+  ///   statistics and in the gradient of a filter.
   /// - Gradients of a batch norm's weights: f16 only, behind the gradient of a convolution's input, masked by
-  /// a
-  ///   ReLU of the batch norm's output. An addend of that gradient or of that output requires a stride of 1.
+  ///   a ReLU of the batch norm's output. An addend of that gradient or of that output requires a stride
+  ///   of 1.
   /// - Products: attention only, in 16 bits, with head sizes that are multiples of 8 up to 128.
   bool has_engine() const {
     if (has(Kind::product)) return has_attention && attends();
-    const bool sums = has(Kind::statistics), differentiates = has(Kind::batch_norm_weights);
-    if (!sums && !differentiates) return true;
     const auto first = std::find_if(operations.begin(), operations.end(), [](const Operation& o) {
-      return o.kind == Kind::forward || o.kind == Kind::data;
+      return o.kind == Kind::forward || o.kind == Kind::data || o.kind == Kind::filter;
     });
+    const bool sums = has(Kind::statistics), differentiates = has(Kind::batch_norm_weights),
+               normalizes = first != operations.end() && first->kind != Kind::data && first->x.is_virtual;
+    if (!sums && !differentiates && !normalizes) return true;
     if (first == operations.end() || first->w.type == CUDNN_DATA_FLOAT || first->x.sizes[1] % 8 != 0 ||
         first->y.sizes[1] % 8 != 0)
       return false;
+    if (normalizes && !normalizes_image(*first)) return false;
     if (sums)
-      return operations.size() == 2 && first->kind == Kind::forward &&
+      return operations.size() == (normalizes ? 5 : 2) && first->kind == Kind::forward &&
              first->y.id == operations.back().x.id && !first->y.is_virtual;
+    if (normalizes) return operations.size() == 4 && first->kind == Kind::filter;
     return first->kind == Kind::data && first->w.type == CUDNN_DATA_HALF &&
            masks_by_batch_norm(*first, operations.back());
   }
@@ -256,15 +263,31 @@ struct Graph {
     }
     return exponentials == 1;
   }
+  // The pointwise operation that makes a tensor, or null.
+  const Operation* maker(const Tensor& t) const {
+    const auto found = std::find_if(operations.begin(), operations.end(), [&](const Operation& o) {
+      return o.kind == Kind::pointwise && o.y.id == t.id;
+    });
+    return found == operations.end() ? nullptr : &*found;
+  }
+  // Whether a convolution's image is max(0, scale x + shift) of an f16 image, with f16 scales and shifts.
+  bool normalizes_image(const Operation& convolution) const {
+    const Operation* relu = maker(convolution.x);
+    const Operation* shift = relu == nullptr ? nullptr : maker(relu->x);
+    const Operation* scale = shift == nullptr ? nullptr : maker(shift->x);
+    const auto is = [&](const Operation* o, cudnnPointwiseMode_t mode) {
+      return o != nullptr && o->mode == mode && o->y.is_virtual;
+    };
+    const auto of_channels = [&](const Tensor& t) {
+      return t.type == CUDNN_DATA_HALF &&
+             t.sizes == std::vector<std::int64_t>{1, convolution.x.sizes[1], 1, 1};
+    };
+    return is(relu, CUDNN_POINTWISE_RELU_FWD) && is(shift, CUDNN_POINTWISE_ADD) && of_channels(shift->w) &&
+           is(scale, CUDNN_POINTWISE_MUL) && of_channels(scale->w) && scale->x.type == CUDNN_DATA_HALF;
+  }
   // Whether these are the gradient of a convolution's input, optionally a sum, the batch norm's output,
   // optionally another sum, and the mask.
   bool masks_by_batch_norm(const Operation& convolution, const Operation& last) const {
-    const auto maker = [&](const Tensor& t) {
-      const auto found = std::find_if(operations.begin(), operations.end(), [&](const Operation& o) {
-        return o.kind == Kind::pointwise && o.y.id == t.id;
-      });
-      return found == operations.end() ? nullptr : &*found;
-    };
     // Steps back over an operation of this mode; false if `o` has another mode.
     const auto back = [&](const Operation*& o, cudnnPointwiseMode_t mode, std::int64_t by) {
       if (o == nullptr || o->mode != mode || !o->y.is_virtual || (by >= 0 && o->w.id != by)) return false;
@@ -487,11 +510,19 @@ class Execution {
       for (float& v : values) v = as_tf32(v);
     return values;
   }
+  // The image of a convolution. Tensor cores multiply elements of the filter's or the output's type.
+  Values image(const Operation& o) const {
+    Values values = factor(o.x);
+    const DType type = (o.kind == Kind::filter ? o.y : o.w).element();
+    if (o.x.is_virtual)
+      for (float& v : values) v = rounded(type, v);
+    return values;
+  }
 
   Values convolution(const Operation& o) const {
     Values x, w, y;
     const auto zeros = [](const Tensor& t) { return Values(static_cast<std::size_t>(t.count()), 0.0f); };
-    x = o.kind == Kind::data ? zeros(o.x) : factor(o.x);
+    x = o.kind == Kind::data ? zeros(o.x) : image(o);
     w = o.kind == Kind::filter ? zeros(o.w) : factor(o.w);
     y = o.kind == Kind::forward ? zeros(o.y) : factor(o.y);
     const std::int64_t channels = o.w.sizes[1], groups = o.x.sizes[1] / channels,

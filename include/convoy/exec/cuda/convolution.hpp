@@ -1,6 +1,6 @@
-// Convolution: one pass of a convolution and the epilogue that the same kernel computes, described by numbers
-// alone. One description thus serves a GPU, a test that asks what a GPU would support, and the cache of tuned
-// plans.
+// Convolution: one pass of a convolution and what the same kernel computes before and after it, described by
+// numbers alone. One description thus serves a GPU, a test that asks what a GPU would support, and the cache
+// of tuned plans.
 #pragma once
 
 #include <algorithm>
@@ -40,6 +40,9 @@ struct Extents {
 struct Convolution {
   Direction direction = Direction::forward;
   ConvolutionEpilogue epilogue = ConvolutionEpilogue::none;
+  /// forward with statistics, and backward_weight: the given image is the input of a batch norm, from which
+  /// the kernel computes the image that it convolves: max(0, scale * given + shift) in each channel
+  bool normalizes = false;
   bool has_second = false;  ///< batch_norm_backward: a further gradient is added before the mask
   bool has_addend = false;  ///< batch_norm_backward: something was added between batch norm and ReLU
   DType element = DType::f32;
@@ -64,6 +67,7 @@ struct Convolution {
     std::uint64_t mixed = hash_start;
     for (const int number : {static_cast<int>(direction),
                              static_cast<int>(epilogue),
+                             static_cast<int>(normalizes),
                              static_cast<int>(has_second),
                              static_cast<int>(has_addend),
                              static_cast<int>(element),
@@ -87,16 +91,18 @@ struct Convolution {
       mixed = hash_of(static_cast<std::uint64_t>(number), mixed);
     return mixed;
   }
-  /// The workspace worth having, at most `limit` bytes: an epilogue saves passes over the result, and a
-  /// workspace half as large as the result would cost as many.
+  /// Whether the kernel also computes a part of a batch norm.
+  bool is_fused() const { return epilogue != ConvolutionEpilogue::none || normalizes; }
+  /// The workspace worth having, at most `limit` bytes: a fused part saves passes over the output, or over
+  /// the image in backward, and a workspace half as large would cost as many.
   std::size_t most_workspace(std::size_t limit) const {
-    if (epilogue == ConvolutionEpilogue::none) return limit;
+    if (!is_fused()) return limit;
     return std::min(limit, tensors()[direction == Direction::forward ? 2 : 0].bytes() / 2);
   }
   /// Image, weight and output, or their gradients, then what the epilogue reads and writes. statistics: the
   /// sums and the sums of squares. batch_norm_backward: the batch norm's input, mean, 1 / standard deviation,
   /// weight and bias; the second gradient and the addend, if any; the gradients of weight and bias; and three
-  /// coefficients that cuDNN always writes.
+  /// coefficients that cuDNN always writes. Last the scales and shifts by which an image is normalized.
   std::vector<Extents> tensors() const {
     const Extents image{element, rows, in_channels, in_height, in_width};
     std::vector<Extents> all = {image,
@@ -111,6 +117,7 @@ struct Convolution {
       add(static_cast<std::size_t>(has_second) + static_cast<std::size_t>(has_addend), image);
       add(5, of_channels);
     }
+    if (normalizes) add(2, {element, 1, in_channels});
     return all;
   }
 };

@@ -1,8 +1,9 @@
-// A pass of a convolution and its epilogue as a cuDNN operation graph.
+// A pass of a convolution and what is fused with it as a cuDNN operation graph.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <cudnn.h>
 
@@ -19,7 +20,7 @@ class ConvolutionGraph : public OperationGraph {
     if (c.epilogue == ConvolutionEpilogue::batch_norm_backward) {
       differentiate_batch_norm(c);
     } else {
-      convolve(c, at(0), at(1), at(2));
+      convolve(c, c.normalizes ? normalized(c) : at(0), at(1), at(2));
       if (c.epilogue == ConvolutionEpilogue::statistics) sum(at(2), at(3), at(4));
     }
     close(handle);
@@ -29,6 +30,21 @@ class ConvolutionGraph : public OperationGraph {
   // Sizes are in the order rows (or outputs), channels, height, width; strides describe the order in memory.
   const Descriptor& image_of(const Extents& e, Memory place) {
     return tensor(type_of(e.element), {e.n, e.c, e.h, e.w}, {e.c * e.h * e.w, 1, e.w * e.c, e.c}, place);
+  }
+
+  // The ReLU of a batch norm's output, computed from the batch norm's input by a scale and a shift.
+  const Descriptor& normalized(const Convolution& c) {
+    const std::vector<Extents> tensors = c.tensors();
+    Extents image = tensors[0];
+    image.element = DType::f32;
+    const Descriptor &scale = at(tensors.size() - 2), &shift = at(tensors.size() - 1);
+    const Descriptor& scaled = image_of(image, Memory::none);
+    pointwise(CUDNN_POINTWISE_MUL, at(0), &scale, scaled);
+    const Descriptor& shifted = image_of(image, Memory::none);
+    pointwise(CUDNN_POINTWISE_ADD, scaled, &shift, shifted);
+    const Descriptor& made = image_of(image, Memory::none);
+    pointwise(CUDNN_POINTWISE_RELU_FWD, shifted, nullptr, made);
+    return made;
   }
 
   // The direction decides which of x, w and y is the result.

@@ -1,4 +1,4 @@
-// The rival of a convolution that also computes a part of a batch norm: the convolution alone, and the batch
+// The rivals of convolutions that also compute a part of a batch norm: the convolution alone, and the batch
 // norm's own kernels. The faster of the two is used.
 #pragma once
 
@@ -12,11 +12,11 @@
 
 namespace convoy::exec::cuda {
 
-/// Works on tensors of `c` whose contents do not matter, and overwrites them.
+/// The rival of a convolution with an epilogue. Works on tensors of `c` whose contents do not matter, and
+/// overwrites them.
 template <class T>
 class ConvolutionRival {
  public:
-  /// `c` has an epilogue.
   ConvolutionRival(Libraries& libraries, const Convolution& c) : libraries_(libraries), fused_(c), alone_(c) {
     alone_.epilogue = ConvolutionEpilogue::none;
     alone_.has_second = alone_.has_addend = false;
@@ -116,6 +116,88 @@ class ConvolutionRival {
   Libraries& libraries_;
   Convolution fused_, alone_;
   std::optional<Room> room_;
+};
+
+/// The rival of a convolution that normalizes its image, forward and for the gradient of its weight: a pass
+/// that writes the normalized image, and both convolutions of that. Works on the tensors of forward, whose
+/// contents do not matter, and overwrites them.
+template <class T>
+class NormalizingRival {
+ public:
+  /// `c` is forward; `of_weight` computes the gradient of its weight, and is null if that is frozen.
+  NormalizingRival(Libraries& libraries, const Convolution& c, const CudnnPlan* of_weight)
+      : libraries_(libraries), forward_(without_normalizing(c)), of_weight_(of_weight) {}
+  NormalizingRival(const NormalizingRival&) = delete;  // the functions of `rival()` refer to this object
+  NormalizingRival& operator=(const NormalizingRival&) = delete;
+
+  Rival rival() {
+    return {.run = [this](const CudnnTensors& tensors) { run(tensors); },
+            .after =
+                [this](const CudnnTensors& tensors) {
+                  if (of_weight_ != nullptr)
+                    run(*of_weight_, {tensors[0], tensors[1], tensors[2], tensors[5], tensors[6]});
+                }};
+  }
+
+ private:
+  using Memory = memory::Array<std::byte, memory::Device>;
+  // What is run apart, and memory beside the tensors.
+  struct Apart {
+    Apart(Libraries& libraries, const Convolution& forward, bool trains)
+        : rival(libraries, forward),
+          with_sums(libraries.find_plan(forward, rival.rival())),
+          image(libraries.space(), forward.tensors()[0].bytes()),
+          of_channels(libraries.space(), static_cast<std::size_t>(forward.in_channels) * sizeof(float)) {
+      device::fill_random(libraries.space().stream(), DType::f32, of_channels.data(), forward.in_channels);
+      Convolution backward = forward;
+      backward.direction = Direction::backward_weight;
+      backward.epilogue = ConvolutionEpilogue::none;
+      if (trains) of_weight = &libraries.plan(backward);
+    }
+    ConvolutionRival<T> rival;
+    const CudnnPlan* with_sums;            // null: the rival's kernels are faster
+    const CudnnPlan* of_weight = nullptr;  // null if the weight is frozen
+    Memory image, of_channels;
+  };
+
+  static Convolution without_normalizing(Convolution c) {
+    c.normalizes = false;
+    return c;
+  }
+  void run(const CudnnTensors& tensors) {
+    if (!apart_) apart_.emplace(libraries_, forward_, of_weight_ != nullptr);
+    normalize(tensors[0], *apart_);
+    const CudnnTensors normalized = {apart_->image.data(), tensors[1], tensors[2], tensors[3], tensors[4]};
+    if (apart_->with_sums != nullptr)
+      run(*apart_->with_sums, normalized);
+    else
+      apart_->rival.rival().run(normalized);
+    if (apart_->of_weight != nullptr) run(*apart_->of_weight, {normalized[0], normalized[1], normalized[2]});
+  }
+  void run(const CudnnPlan& plan, const CudnnTensors& tensors) {
+    if (plan.workspace > workspace_.size()) {
+      workspace_ = {};
+      workspace_ = Memory(libraries_.space(), plan.workspace);
+    }
+    libraries_.cudnn().run(plan, Cudnn::arguments(tensors, workspace_.data()));
+  }
+  void normalize(const void* x, Apart& apart) {
+    BatchNormTask<T> t;
+    t.positions = std::int64_t{forward_.rows} * forward_.in_height * forward_.in_width;
+    t.channels = forward_.in_channels;
+    t.relu = true;
+    t.x = static_cast<const T*>(x);
+    t.y = reinterpret_cast<T*>(apart.image.data());
+    t.mean = t.inverse = reinterpret_cast<float*>(apart.of_channels.data());
+    t.weight = t.bias = t.mean;
+    launch_batch_norm_apply(libraries_.space().stream(), t, false);
+  }
+
+  Libraries& libraries_;
+  Convolution forward_;  // without normalizing
+  const CudnnPlan* of_weight_;
+  Memory workspace_;
+  std::optional<Apart> apart_;  // only where something is timed: usually the choice is already cached
 };
 
 }  // namespace convoy::exec::cuda

@@ -98,10 +98,9 @@ class Cudnn {
   /// plan after another. Throws DeviceError, which names the work, if cuDNN fails.
   std::vector<CudnnPlan> plans(const Convolution& c, std::size_t limit, std::size_t most,
                                const Accepts& accepts = any) const {
-    const bool fused = c.epilogue != ConvolutionEpilogue::none;
     return naming(c, [&] {
       return plans(std::make_shared<const ConvolutionGraph>(c, handle_), c.reduced_products, limit, most,
-                   fused ? most_compiled : most, accepts);
+                   c.is_fused() ? most_compiled : most, accepts);
     });
   }
   std::vector<CudnnPlan> plans(const FusedAttention& a, std::size_t limit, std::size_t most,

@@ -62,6 +62,10 @@ struct Value {
   Location before_gelu;
   bool gradient_before_gelu = false;
   NormedBy normed;
+  /// Where the batch norm writes the scale and then the shift of each channel, f16, instead of the value: its
+  /// only reader computes the value from the batch norm's input. None if no reader does, and `data` is none
+  /// otherwise.
+  Location scale_shift;
   /// Where the last contributor writes the gradients of the batch norm's weight and bias, f32; the value's
   /// gradient is then masked by the ReLU. None if no contributor does.
   Location parameter_sums;
@@ -168,6 +172,18 @@ class Program : public StagedPlan {
     lifetime.end = std::max(lifetime.end, time);
   }
 
+  /// Whether one stage reads `v`, and nothing else does.
+  bool has_one_reader(const Value& v) {
+    for (int i = 0; i < plan_.graph.count.outputs; ++i)
+      if (&value(plan_.graph.outputs[i].node) == &v) return false;
+    return readers(v) == 1;
+  }
+  /// Takes back the memory of a value that no stage writes.
+  void withdraw(Value& v) {
+    lifetimes_[static_cast<std::size_t>(v.data.request)].bytes = 0;
+    v.data = {};
+  }
+
   /// Plans a gradient of the value of node `n`, written at `time`. Calls follow the order in which backward
   /// runs.
   Contribution contribute(int n, bool can_accumulate, int time) {
@@ -186,13 +202,7 @@ class Program : public StagedPlan {
   }
 
   /// Whether all other readers of `v` have planned their gradients.
-  bool contributes_last(const Value& v) {
-    int readers = 0;
-    for (int n = 0; n < plan_.graph.count.nodes; ++n)
-      for (int i = 0; i < node(n).inputs; ++i)
-        if (&value(from(n, i)) == &v && &value(n) != &v) ++readers;  // else n is a view
-    return v.contributions + 1 == readers;
-  }
+  bool contributes_last(const Value& v) { return v.contributions + 1 == readers(v); }
   /// For the last contributor, which writes the total: its own gradient plus the earlier ones. These lie at
   /// `earlier`, which is empty if there are none. Only if no second summand was planned.
   Contribution contribute_total(Value& v, int time, Location& earlier) {
@@ -270,6 +280,14 @@ class Program : public StagedPlan {
 
  private:
   static constexpr std::size_t workspace_alignment = 256;  // that of cudaMalloc
+
+  int readers(const Value& v) {
+    int count = 0;
+    for (int n = 0; n < plan_.graph.count.nodes; ++n)
+      for (int i = 0; i < node(n).inputs; ++i)
+        if (&value(from(n, i)) == &v && &value(n) != &v) ++count;  // else n is a view
+    return count;
+  }
 
   Libraries& libraries_;
   Parameters& parameters_;

@@ -34,7 +34,9 @@ struct BatchNormTask {
   T* y = nullptr;               ///< backward reads it only if there are both an addend and a ReLU
   float* mean = nullptr;        ///< [channels] of the batch: written by training, read by backward
   float* inverse = nullptr;     ///< [channels] 1 / sqrt(variance + epsilon), likewise
-  void* scratch = nullptr;      ///< batch_norm_scratch bytes, used only within one call
+  /// [2][channels]: scale and shift of each channel, if the reader of y computes y = scale x + shift itself
+  f16* scale_shift = nullptr;
+  void* scratch = nullptr;  ///< batch_norm_scratch bytes, used only within one call
   // Backward. The gradient of y is dy + second.
   const T* dy = nullptr;
   const T* second = nullptr;
@@ -128,6 +130,10 @@ struct BatchNormStatistics {
   float* running_variance = nullptr;
   float* mean = nullptr;
   float* inverse = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  f16* scale_shift = nullptr;
+  int channels = 0;
 
   template <class T>
   explicit BatchNormStatistics(const BatchNormTask<T>& t)
@@ -136,7 +142,11 @@ struct BatchNormStatistics {
         running_mean(t.running_mean),
         running_variance(t.running_variance),
         mean(t.mean),
-        inverse(t.inverse) {}
+        inverse(t.inverse),
+        weight(t.weight),
+        bias(t.bias),
+        scale_shift(t.scale_shift),
+        channels(t.channels) {}
 
   /// Stores the statistics of `count` values of a channel and updates its running statistics.
   __device__ void keep(int column, double count, double batch_mean, double variance) const {
@@ -147,8 +157,26 @@ struct BatchNormStatistics {
     if (count > 1)
       running_variance[column] +=
           momentum * (static_cast<float>(variance * count / (count - 1)) - running_variance[column]);
+    if (scale_shift != nullptr) write_scale_shift(column, mean[column], inverse[column]);
+  }
+  /// What normalizes channel `column` with this mean and 1 / standard deviation. The shift is that of the
+  /// rounded scale, so that a mean far from 0 is still mapped to the bias.
+  __device__ void write_scale_shift(int column, float with_mean, float with_inverse) const {
+    const f16 scale = device::narrow<f16>(weight[column] * with_inverse);
+    scale_shift[column] = scale;
+    scale_shift[channels + column] =
+        device::narrow<f16>(fmaf(-with_mean, device::widen(scale), bias[column]));
   }
 };
+
+/// The scale and shift of each channel by the running statistics.
+template <class = void>
+__global__ void batch_norm_scale_shift(BatchNormStatistics statistics) {
+  const int c = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (c >= statistics.channels) return;
+  statistics.write_scale_shift(c, statistics.running_mean[c],
+                               1.0f / sqrtf(statistics.running_variance[c] + statistics.epsilon));
+}
 
 /// Merges the chunks of a channel in f64, with means relative to that of the first chunk.
 struct BatchNormFinish {
@@ -447,19 +475,22 @@ void find_batch_norm_statistics(cudaStream_t stream, const BatchNormTask<T>& t, 
                  statistics);
 }
 
-/// y by the statistics of the batch, which are stored in `mean` and `inverse`; also updates the running
-/// statistics. `sums` and `sum_across` as for find_batch_norm_statistics.
+/// y, or its scales and shifts, by the statistics of the batch, which are stored in `mean` and `inverse`;
+/// also updates the running statistics. `sums` and `sum_across` as for find_batch_norm_statistics.
 template <class T, class SumAcross = NoSumAcross>
 void batch_norm_forward_train(cudaStream_t stream, const BatchNormTask<T>& t, double* sums = nullptr,
                               const SumAcross& sum_across = {}) {
   find_batch_norm_statistics(stream, t, sums, sum_across);
-  launch_batch_norm_apply(stream, t, false);
+  if (t.scale_shift == nullptr) launch_batch_norm_apply(stream, t, false);
 }
 
-/// y by the running statistics.
+/// y, or its scales and shifts, by the running statistics.
 template <class T>
 void batch_norm_forward_evaluate(cudaStream_t stream, const BatchNormTask<T>& t) {
-  launch_batch_norm_apply(stream, t, true);
+  if (t.scale_shift == nullptr)
+    launch_batch_norm_apply(stream, t, true);
+  else
+    device::launch(over_channels(stream, t.channels), batch_norm_scale_shift<>, BatchNormStatistics(t));
 }
 
 /// dx, the gradient of the addend, and this rank's gradients of weight and bias; `sums` and `sum_across` as

@@ -108,6 +108,7 @@ class BatchNormStage final : public StageOf<T> {
     t.running_variance = p.parameters().statistic(statistic + 1);
     t.x = this->x(p, 0);
     t.y = this->y(p);
+    t.scale_shift = p.address<f16>(this->value_.scale_shift);
     t.mean = p.address<float>(moments_);
     t.inverse = t.mean + channels_;
     return t;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <convoy/exec/cuda/convolution_rival.cuh>
@@ -17,8 +18,9 @@ namespace convoy::exec::cuda {
 /// If the input has more channels in memory than in the plan, the weight is copied with zeros in between, and
 /// its gradient is copied out. cuDNN writes gradients of weights in the type of values; 16-bit gradients are
 /// then widened. In 16 bits cuDNN may also sum the channels of the output before writing it, so that the
-/// batch norm after it need not read the output twice. With the gradient of the input cuDNN may also compute
-/// the sums that the batch norm before it needs.
+/// batch norm after it need not read the output twice. In f16 it may also read the input of the batch norm
+/// before it, whose output is then never written. With the gradient of the input cuDNN may also compute the
+/// sums that the batch norm before it needs.
 template <class T>
 class Conv2dStage final : public StageOf<T> {
  public:
@@ -29,9 +31,9 @@ class Conv2dStage final : public StageOf<T> {
     this->value_.takes_second = false;
     shape_ = convolution_of(p.plan(), stage.leader, dtype_of<T>, p.libraries().reduced_products(), p.rows());
     own_channels_ = p.plan().parameter(weight_).shape[1];
-    p.keep(this->input(p, 0), this->kept_until(p));
     if (padded()) operand_ = p.request(weight_bytes(), index, this->kept_until(p));
     take_forward(p);
+    p.keep(image(p), this->kept_until(p));
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
@@ -39,7 +41,7 @@ class Conv2dStage final : public StageOf<T> {
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
     plan_backward_input(p, time);
     if (d_weight_) {
-      backward_weight_ = take(p, towards(Direction::backward_weight), time);
+      backward_weight_ = take(p, towards(Direction::backward_weight, normalizes_), time);
       if (!writes_in_place()) made_ = p.request(weight_bytes(), time, time);
       if (padded()) packed_ = p.request(weight_bytes(), time, time);
     }
@@ -48,18 +50,18 @@ class Conv2dStage final : public StageOf<T> {
           p.request(static_cast<std::size_t>(column_sums_scratch<T>(positions(), channels())), time, time);
   }
   void bind(Program& p) override {
-    const T* x = this->x(p, 0);
+    const T* x = p.address<T>(image(p).data);
     const T* w = padded() ? p.address<T>(operand_) : p.parameters().template operand<T>(weight_);
+    std::vector<const void*> tensors = {x, w, this->y(p)};
     if (this->value_.sums) {
       const float* sums = p.address<float>(this->value_.sums);
-      forward_.bind(p, {x, w, this->y(p), sums, sums + channels()});
-    } else {
-      forward_.bind(p, {x, w, this->y(p)});
+      tensors.insert(tensors.end(), {sums, sums + channels()});
     }
-    if (backward_weight_.plan != nullptr)
-      backward_weight_.bind(
-          p, {x, writes_in_place() ? static_cast<void*>(d_weight_.pointer) : p.address<void>(made_),
-              this->dy(p)});
+    forward_.bind(p, with_scale_shift(p, std::move(tensors)));
+    if (backward_weight_.plan != nullptr) {
+      void* const dw = writes_in_place() ? d_weight_.pointer : p.address<void>(made_);
+      backward_weight_.bind(p, with_scale_shift(p, {x, dw, this->dy(p)}));
+    }
     if (backward_input_.plan != nullptr) bind_backward_input(p, w);
   }
   void forward(Program& p) override {
@@ -108,9 +110,10 @@ class Conv2dStage final : public StageOf<T> {
     void run(Program& p) const { p.libraries().cudnn().run(*plan, arguments); }
   };
 
-  Convolution towards(Direction direction) const {
+  Convolution towards(Direction direction, bool normalizes = false) const {
     Convolution c = shape_;
     c.direction = direction;
+    c.normalizes = normalizes;
     return c;
   }
   static PlannedPass take(Program& p, const CudnnPlan& plan, int time) {
@@ -131,11 +134,55 @@ class Conv2dStage final : public StageOf<T> {
     // cuDNN would sum before the bias is added. Both sums must be aligned to 16 bytes.
     const bool asks =
         fuses(p) && bias_ < 0 && channels() % 4 == 0 && feeds_batch_norm(p.plan(), this->leader_);
-    const CudnnPlan* plan = asks ? find_fused(p, with_sums) : nullptr;
+    const CudnnPlan* plan = nullptr;
+    if (asks) {
+      plan = find_normalizing(p, with_sums);
+      if (plan == nullptr) plan = find_fused(p, with_sums);
+    }
     forward_ = plan != nullptr ? take(p, *plan, this->index_) : take(p, shape_, this->index_);
     if (plan != nullptr)
       this->value_.sums =
           p.request(static_cast<std::size_t>(2 * channels()) * sizeof(float), this->index_, this->index_);
+  }
+  // A plan that also computes the image from the input of the batch norm that made it; null if something
+  // else reads the image too, if cuDNN has no such plans or if they are slower than a pass that writes the
+  // image. cuDNN has them for f16 only. The gradient of the weight is computed in the same way, because the
+  // image does not exist then.
+  const CudnnPlan* find_normalizing(Program& p, Convolution c) {
+    if constexpr (std::is_same_v<T, f16>) {
+      Value& x = this->input(p, 0);
+      // Scales and shifts must be aligned to 16 bytes.
+      if (!x.normed || x.normed.addend != nullptr || x.channels % 8 != 0 || !p.has_one_reader(x))
+        return nullptr;
+      const bool trains = this->value_.wants_gradient && p.plan().trained(weight_);
+      const CudnnPlan* const of_weight =
+          trains ? p.libraries().find_plan(towards(Direction::backward_weight, true), {}) : nullptr;
+      if (trains && of_weight == nullptr) return nullptr;
+      c.normalizes = true;
+      NormalizingRival<T> apart(p.libraries(), c, of_weight);
+      const CudnnPlan* const plan = p.libraries().find_plan(c, apart.rival());
+      if (plan == nullptr) return nullptr;
+      normalizes_ = true;
+      p.withdraw(x);
+      x.scale_shift =
+          p.request(2 * static_cast<std::size_t>(x.channels) * sizeof(T), x.owner, this->kept_until(p));
+      return plan;
+    } else {
+      return nullptr;
+    }
+  }
+  // The image that is read: the input of the batch norm that made it, if the convolution normalizes that.
+  const Value& image(Program& p) const {
+    const Value& x = this->input(p, 0);
+    return normalizes_ ? *x.normed.x : x;
+  }
+  std::vector<const void*> with_scale_shift(Program& p, std::vector<const void*> tensors) const {
+    if (normalizes_) {
+      const Value& x = this->input(p, 0);
+      const T* scale = p.address<T>(x.scale_shift);
+      tensors.insert(tensors.end(), {scale, scale + x.channels});
+    }
+    return tensors;
   }
   // With the batch norm's part if a batch norm and a ReLU made the input, no other stage contributes to its
   // gradient afterwards, and cuDNN has a fast plan.
@@ -191,7 +238,8 @@ class Conv2dStage final : public StageOf<T> {
   Location operand_, made_, packed_, sums_;
   ParameterGradient d_weight_, d_bias_;
   Contribution dx_;
-  bool sums_parameters_ = false;  // for the batch norm that made the input
+  bool normalizes_ = false;       // for the batch norm that made the input
+  bool sums_parameters_ = false;  // likewise
   Location earlier_;              // what others contributed to the gradient of the input
 };
 
