@@ -32,15 +32,25 @@ cuda=(-DCMAKE_CUDA_ARCHITECTURES=80-virtual "-DCMAKE_CUDA_FLAGS_RELEASE=-O0 -Xci
 if nvidia-smi -L >/dev/null 2>&1; then cuda=(); fi
 build release -DCONVOY_TESTS=ON -DCONVOY_EXAMPLES=ON -DCONVOY_BENCH=ON -DCONVOY_HOST=ON -DCONVOY_MPI=ON \
   "${cuda[@]}"
-check release
 # With this sanitizer clang takes half of g++'s time or less, and the tests are run with both compilers.
 compiler=()
 if echo 'int main() {}' | clang++ -fsanitize=address,undefined -x c++ - -o build/probe 2>/dev/null; then
   compiler=(-DCMAKE_CXX_COMPILER=clang++)
 fi
-build asan "${compiler[@]}"
+# Tests that wait leave a quarter of the processors' time to the compilers of the sanitizer builds, which have the lowest
+# priority.
+(
+  renice -n 19 "$BASHPID" >/dev/null
+  build asan "${compiler[@]}"
+  build tsan
+) >build/sanitizers.log 2>&1 &
+sanitizers=$!
+check release
+wait "$sanitizers" || {
+  cat build/sanitizers.log
+  exit 1
+}
 check asan
-build tsan
 check tsan
 
 echo "release, asan and tsan together, in $((SECONDS / 60)) min $((SECONDS % 60)) s:"
