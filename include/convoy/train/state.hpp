@@ -94,8 +94,14 @@ void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, s
                 Visit how, VisitMemory& memory, Call<void(std::span<float>)> visit) {
   const std::int64_t begin = plan.slot(p).live.begin, dead_begin = plan.slot(p).dead.begin;
   std::vector<float>&live = memory.live, &values = memory.values;
-  live.resize(in_slot.size());
   values.resize(static_cast<std::size_t>(plan.parameter(p).shape.size()));
+  if (plan.slot(p).dead.empty()) {  // then the canonical order is the plan's
+    exec.reorder(p, in_slot, values, false);
+    visit(std::span<float>(values));
+    if (how == Visit::write) exec.reorder(p, values, in_slot, true);
+    return;
+  }
+  live.resize(in_slot.size());
   exec.reorder(p, in_slot, live, false);
   exec::for_each_element(plan, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
     values[static_cast<std::size_t>(i)] = is_live        ? live[static_cast<std::size_t>(at - begin)]
@@ -241,7 +247,8 @@ void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visit
       const Range live = plan.slot(p).live, dead_taps = plan.slot(p).dead;
       const bool divided = is_divided(replica, live), takes = how == Visit::write || visitor.takes(name);
       if (!divided && !takes) continue;
-      in_slot.assign(static_cast<std::size_t>(live.size()), 0.0f);
+      in_slot.resize(static_cast<std::size_t>(live.size()));
+      if (divided) std::fill(in_slot.begin(), in_slot.end(), 0.0f);
       dead.assign(static_cast<std::size_t>(dead_taps.size()), 0.0f);
       for_each_part(parts, slot, live, in_slot, read);
       // Dead taps have state if they decay. Every worker has it, because each decays all dead taps.

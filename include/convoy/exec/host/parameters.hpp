@@ -2,6 +2,7 @@
 // choose an order that their kernels read without a copy; every order can be converted to the canonical one.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -152,6 +153,13 @@ class Parameters {
   void gather(const Backend& backend, int p, const float* live, const float* dead,
               std::span<float> to) const {
     const std::int64_t begin = slot(p).live.begin;
+    if (slot(p).dead.empty()) {
+      if (live != nullptr)
+        permute(backend, p, live + begin, to.data(), false);
+      else
+        std::fill(to.begin(), to.end(), 0.0f);
+      return;
+    }
     std::vector<float> ordered(static_cast<std::size_t>(slot(p).live.size()));
     if (live != nullptr) permute(backend, p, live + begin, ordered.data(), false);
     for_each_element(*plan_, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
@@ -184,14 +192,17 @@ class Parameters {
     if (in_plan_order(p)) {
       std::memcpy(to, from, static_cast<std::size_t>(size) * sizeof(float));
     } else if (const auto [panel, inputs, taps] = order.permutation; panel > 0) {
-      for (std::int64_t i = 0, out = 0; i < size; ++out) {
-        const std::int64_t first = out / panel * panel * inputs * taps + out % panel;
+      const std::int64_t row = inputs * taps;
+      for (std::int64_t block = 0; block < size; block += panel * row)
         for (std::int64_t in = 0; in < inputs; ++in)
-          for (std::int64_t tap = 0; tap < taps; ++tap, ++i) {
-            const std::int64_t at = first + (tap * inputs + in) * panel;
-            to[into_slot ? at : i] = from[into_slot ? i : at];
+          for (std::int64_t tap = 0; tap < taps; ++tap) {
+            const std::int64_t in_slot = block + (tap * inputs + in) * panel, here = block + in * taps + tap;
+            for (std::int64_t lane = 0; lane < panel; ++lane)
+              if (into_slot)
+                to[in_slot + lane] = from[here + lane * row];
+              else
+                to[here + lane * row] = from[in_slot + lane];
           }
-      }
     } else {
       const Layout here = into_slot ? plain(p) : order.layout, there = into_slot ? order.layout : plain(p);
       const Description description = describe_copy(backend, here, there);
