@@ -44,7 +44,14 @@ class DynamicPlan {
 
  private:
   graph::Tables make_room(const graph::Counts& counts);
+  // Computes the rest of the plan from the tables of the graph, in these steps.
   void derive(const PlanOptions& options);
+  void expect_unique_names() const;
+  void fuse();
+  void lay_out_parameters(const PlanOptions& options);
+  void price();
+  void pack_values();
+  void refer_to_tables();
 
   std::vector<graph::Node> nodes_;
   std::vector<int> edges_, uses_, losses_;
@@ -103,45 +110,68 @@ CONVOY_FUNCTION graph::Tables DynamicPlan::make_room(const graph::Counts& counts
 }
 
 CONVOY_FUNCTION void DynamicPlan::derive(const PlanOptions& options) {
-  const graph::Counts counts = plan_.graph.count;
-  const graph::Graph g{
-      nodes_.data(),      edges_.data(),   uses_.data(),    words_.data(),  calls_.data(), parameters_.data(),
-      statistics_.data(), outputs_.data(), metrics_.data(), losses_.data(), counts};
-  const auto n = static_cast<std::size_t>(counts.nodes),
-             parameters = static_cast<std::size_t>(counts.parameters);
-  std::vector<int> table(static_cast<std::size_t>(graph::name_table_capacity(counts)));
-  const Name repeated = graph::repeated_name(g, table.data());
+  plan_.graph = {nodes_.data(),   edges_.data(),      uses_.data(),       words_.data(),
+                 calls_.data(),   parameters_.data(), statistics_.data(), outputs_.data(),
+                 metrics_.data(), losses_.data(),     plan_.graph.count};
+  expect_unique_names();
+  fuse();
+  lay_out_parameters(options);
+  price();
+  pack_values();
+  refer_to_tables();
+  plan_.used = graph::operations_used(plan_.graph);
+  plan_.fingerprint = graph::fingerprint(plan_.graph);
+}
+
+CONVOY_FUNCTION void DynamicPlan::expect_unique_names() const {
+  std::vector<int> table(static_cast<std::size_t>(graph::name_table_capacity(plan_.graph.count)));
+  const Name repeated = graph::repeated_name(plan_.graph, table.data());
   if (!repeated.empty())
     graph::raise({graph::Fault::common, static_cast<int>(graph::Common::name_taken), repeated, {}, {}});
+}
 
-  std::vector<int> consumer(n), readers(n);
-  stages_.resize(n);
-  members_.resize(n);
-  stage_of_.resize(n);
-  const int stages =
-      graph::fuse(g, stages_.data(), members_.data(), stage_of_.data(), consumer.data(), readers.data());
+CONVOY_FUNCTION void DynamicPlan::fuse() {
+  const std::size_t nodes = nodes_.size();
+  std::vector<int> consumer(nodes), readers(nodes);
+  stages_.resize(nodes);
+  members_.resize(nodes);
+  stage_of_.resize(nodes);
+  const int stages = graph::fuse(plan_.graph, stages_.data(), members_.data(), stage_of_.data(),
+                                 consumer.data(), readers.data());
   stages_.resize(static_cast<std::size_t>(stages));
   members_.resize(stages == 0 ? 0 : static_cast<std::size_t>(stages_.back().first + stages_.back().count));
+}
+
+CONVOY_FUNCTION void DynamicPlan::lay_out_parameters(const PlanOptions& options) {
+  const std::size_t parameters = parameters_.size();
   taps_.resize(parameters);
-  if (!options.keep_dead_taps) graph::find_live_taps(g, taps_.data());
+  if (!options.keep_dead_taps) graph::find_live_taps(plan_.graph, taps_.data());
   slots_.resize(parameters);
   order_.resize(parameters);
   buckets_.resize(parameters);
   int exchanged = 0;
-  plan_.sizes = graph::lay_out(g, stages_.data(), stages, members_.data(), taps_.data(), slots_.data(),
-                               order_.data(), exchanged);
+  plan_.sizes = graph::lay_out(plan_.graph, stages_.data(), static_cast<int>(stages_.size()), members_.data(),
+                               taps_.data(), slots_.data(), order_.data(), exchanged);
   order_.resize(static_cast<std::size_t>(exchanged));
   buckets_.resize(static_cast<std::size_t>(graph::make_buckets(
       slots_.data(), order_.data(), exchanged, plan_.sizes.exchanged, options.buckets, buckets_.data())));
-  prices_.resize(n);
-  for (std::size_t i = 0; i < n; ++i)
-    plan_.price += prices_[i] =
-        graph::operation_prices[static_cast<std::size_t>(nodes_[i].op)](g, static_cast<int>(i));
-  lifetimes_.resize(n * graph::values_per_node);
-  graph::find_lifetimes(g, stages_.data(), stages, stage_of_.data(), true, lifetimes_.data());
-  plan_.training_bytes = graph::pack(lifetimes_, 2 * stages - 1, offsets_);
+}
 
-  plan_.graph = g;
+CONVOY_FUNCTION void DynamicPlan::price() {
+  prices_.resize(nodes_.size());
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    plan_.price += prices_[n] =
+        graph::operation_prices[static_cast<std::size_t>(nodes_[n].op)](plan_.graph, static_cast<int>(n));
+}
+
+CONVOY_FUNCTION void DynamicPlan::pack_values() {
+  const auto stages = static_cast<int>(stages_.size());
+  lifetimes_.resize(nodes_.size() * graph::values_per_node);
+  graph::find_lifetimes(plan_.graph, stages_.data(), stages, stage_of_.data(), true, lifetimes_.data());
+  plan_.training_bytes = graph::pack(lifetimes_, 2 * stages - 1, offsets_);
+}
+
+CONVOY_FUNCTION void DynamicPlan::refer_to_tables() {
   plan_.nodes = nodes_;
   plan_.parameter_list = parameters_;
   plan_.statistic_list = statistics_;
@@ -158,8 +188,6 @@ CONVOY_FUNCTION void DynamicPlan::derive(const PlanOptions& options) {
   plan_.prices = prices_;
   plan_.lifetimes = lifetimes_;
   plan_.offsets = offsets_;
-  plan_.used = graph::operations_used(g);
-  plan_.fingerprint = graph::fingerprint(g);
 }
 
 #endif
