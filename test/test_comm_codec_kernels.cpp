@@ -98,7 +98,7 @@ class There {
 };
 
 constexpr std::int64_t sizes[] = {1, 3, 31, 511, 512, 513, 4'100, 20'011};
-constexpr int steps = 3;
+constexpr int steps = sanitized ? 2 : 3;
 
 /// Calls `body(kind, count, offset)` for kinds of numbers, sizes and alignments, with blocks in several
 /// orders.
@@ -229,6 +229,7 @@ TEST_CASE("the largest elements on a GPU are the host's") {
   memory::Device space;
   everywhere([&](Kind kind, std::int64_t count, std::size_t offset) {
     for (const double fraction : {0.01, 0.3, 1.0}) {
+      if (sanitized && fraction == 0.3) continue;
       CAPTURE(fraction);
       const TopK topk{.fraction = fraction};
       const auto size = static_cast<std::size_t>(count), kept = static_cast<std::size_t>(topk.kept(count));

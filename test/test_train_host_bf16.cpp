@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include "sanitized.hpp"
 #include "skip.hpp"
 #include "train_support.hpp"
 #include <convoy/exec/host/backend.hpp>
@@ -133,6 +134,7 @@ TEST_CASE("in bf16 two runs give the same bits, and two ranks the same parameter
 }
 
 TEST_CASE("a run in bf16 resumes from a checkpoint with the same bits") {
+  if (sanitized) return;  // checkpoints of f32 use the same memory
   if (!can_emulate()) SKIP(lacking);
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / concat("convoy-bf16-", static_cast<int>(getpid()));
