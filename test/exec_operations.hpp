@@ -331,6 +331,10 @@ inline std::vector<Case> cases() {
                    const Tensor z = g.concat({x, y, x});
                    head(g, g.concat({z, g.tanh(z)}));
                  }});
+  all.push_back({"concat of rows that are views of sequences", [](Builder& g) {
+                   const Tensor x = g.flatten(sequence(g)), given = g.flatten(g.input("given", {2, 3}));
+                   head(g, g.concat({x, given, row(g), x}));
+                 }});
   all.push_back({"concat of sequences", [](Builder& g) {
                    const Tensor given = g.input("given", {6, 3}), x = sequence(g);
                    head(g, g.concat({x, g.linear(x, {.features = 4}), given, x}));

@@ -15,10 +15,10 @@ class ConcatStage final : public StageOf<T> {
  public:
   ConcatStage(Program& p, const graph::Stage& stage, int index)
       : StageOf<T>(p, stage, index), contribution_(static_cast<std::size_t>(p.node(stage.leader).inputs)) {
-    const int whole = run_of(this->value_);
+    const int whole = run_of(p, stage.leader);
     int at = 0;
     for (int i = 0; i < p.node(stage.leader).inputs; ++i) {
-      const int length = run_of(this->input(p, i));
+      const int length = run_of(p, p.from(stage.leader, i));
       parts_.push_back({this->value_.elements() / whole, length, at, whole});
       at += length;
     }
@@ -51,8 +51,12 @@ class ConcatStage final : public StageOf<T> {
     std::int64_t count;
     int length, at, whole;
   };
-  // Length of the contiguous runs: the channels of a position, the features of a vector.
-  static int run_of(const Value& v) { return v.is_image() ? v.channels : v.shape.last(); }
+  // Length of the contiguous runs of node `n`: the channels of a position, the features of a vector. A row
+  // may be a view of a sequence.
+  static int run_of(Program& p, int n) {
+    const graph::Node& node = p.node(n);
+    return node.kind == Kind::image ? p.value(n).channels : node.shape.last();
+  }
 
   std::vector<Part> parts_;
   std::vector<Contribution> contribution_;
