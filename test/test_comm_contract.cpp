@@ -20,6 +20,7 @@
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/none.hpp>
+#include <convoy/comm/tensors/nonblocking.hpp>
 #include <convoy/comm/transport/checked.hpp>
 #include <convoy/memory/buffer.hpp>
 #include <convoy/memory/pages.hpp>
@@ -109,6 +110,24 @@ TEST_CASE("an operation that found no memory can be done once there is some") {
     }
     ring.all_reduce(std::span<float>(many), comm::sum);
     right += many == std::vector<float>(many.size(), 2.0f);
+  });
+  CHECK(right == 2);
+}
+
+TEST_CASE("so can an operation with a handle") {
+  std::atomic<int> right{0};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    Scarce::Memory memory;
+    comm::Nonblocking<comm::Ring<Scarce>> exchange(Scarce(endpoint, memory), quick);
+    std::vector<float> values(1000, 1.0f);
+    if (endpoint.rank() == 0) {
+      memory.left = false;
+      CHECK_THROWS_WITH(static_cast<void>(exchange.all_reduce_async(std::span<float>(values), comm::sum)),
+                        "there is no memory for 4000 bytes");
+      memory.left = true;
+    }
+    exchange.all_reduce_async(std::span<float>(values), comm::sum).wait();
+    right += values == std::vector<float>(values.size(), 2.0f);
   });
   CHECK(right == 2);
 }

@@ -344,7 +344,8 @@ CONVOY_FUNCTION Handle NonblockingExchange::launch(schedule::Goal goal, void* da
   if (at == free_.end()) at = served(nullptr, -1);
   if (at == free_.end()) at = free_.begin();
   const int slot = *at;
-  start(slot, {goal, data, count, reduction, root, tag}, begun_++);
+  start(slot, {goal, data, count, reduction, root, tag}, begun_);
+  ++begun_;  // not for an operation that was refused: other ranks do not count it
   free_.erase(at);
   served_[static_cast<std::size_t>(slot)] = {data, count};
   return Handle(this, slot);
