@@ -42,8 +42,15 @@ class Failing : public Ring<Threads> {
 /// As MPI initialized without thread support.
 class OneThread : public Threads {
  public:
+  OneThread() = default;
   explicit OneThread(const Threads& endpoint) : Threads(endpoint) {}
+  OneThread isolated() const { return OneThread(Threads::isolated()); }
   bool one_thread() const { return true; }
+};
+
+/// As an mpi::Session, from which a transport can be made, but which is none.
+struct Session {
+  operator OneThread() const { return OneThread(); }
 };
 
 /// Counts overlapping calls.
@@ -253,7 +260,12 @@ TEST_CASE("background: a parameter server is refused, and a transport for one th
     const char* refusal =
         "background: this transport takes calls from one thread only; an mpi::Session starts MPI with "
         "MPI_THREAD_SERIALIZED, which is enough";
-    CHECK_THROWS_WITH_AS(Background<Ring<Threads>>(OneThread(endpoint)), refusal, ConfigError);
+    CHECK_THROWS_WITH_AS(Background<Ring<OneThread>>(OneThread(endpoint)), refusal, ConfigError);
+    CHECK_THROWS_WITH_AS(Background<Ring<OneThread>>{}, refusal, ConfigError);
+    CHECK_THROWS_WITH_AS(Background<Ring<OneThread>>(Session{}), refusal, ConfigError);
+    CHECK_THROWS_WITH_AS(Background<comm::Weighted<Ring<OneThread>>>(comm::WeightedOptions{}, OneThread()),
+                         refusal, ConfigError);
+    CHECK_THROWS_WITH_AS(comm::make("ring", OneThread(), {}, {.background = true}), refusal, ConfigError);
     CHECK_THROWS_WITH_AS(comm::make("ps", endpoint, {}, {.background = true}),
                          "background: a parameter server computes updates when it polls, so no background "
                          "thread may poll for it",

@@ -446,7 +446,6 @@ Any make(registry::PolicyList<Line...> list, std::string_view policy, const tran
   if (choice.background) {
     Choice plain = choice;
     plain.background = false;
-    refuse_one_thread(where);
     return Background<Any>(make(list, policy, where, available, options, plain));
   }
   for (const Entry& entry : policies)

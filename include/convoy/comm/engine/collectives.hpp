@@ -104,6 +104,8 @@ class AnyCollectives : public Defaults<AnyCollectives> {
   void close() noexcept { engine_->stop(); }
   Traffic traffic() const { return engine_->traffic(); }
   const Options& options() const { return engine_->options(); }
+  /// Whether all calls must come from one thread (transport::Transport).
+  bool one_thread() const { return engine_->transport().one_thread(); }
 
   using Defaults<AnyCollectives>::all_reduce;
   /// Every rank ends with the same bits.

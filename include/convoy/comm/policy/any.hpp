@@ -17,6 +17,7 @@
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/on_spans.hpp>
 #include <convoy/comm/policy/none.hpp>
+#include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/memory/host.hpp>
 
@@ -64,6 +65,7 @@ class AnyIn : public OnSpans<AnyIn<S>> {
   bool exchanges() const { return held_->is.exchanges; }
   bool decides() const { return held_->is.decides; }
   bool heeds_decisions() const { return held_->is.heeds_decisions; }
+  bool one_thread() const { return held_->is.one_thread; }
   std::vector<Range> updates(std::span<const Range> buckets) const { return held_->updates(buckets); }
   void dismiss() { held_->dismiss(); }
   std::vector<double> shares(MeasureSpeed measure) { return held_->shares(measure); }
@@ -84,13 +86,22 @@ class AnyIn : public OnSpans<AnyIn<S>> {
     std::string_view policy;
     int rank, size, workers;
     Role role;
-    bool lockstep, has_servers, exchanges, decides, heeds_decisions;
+    bool lockstep, has_servers, exchanges, decides, heeds_decisions, one_thread;
   };
 
   template <class C>
   static Facts facts(const C& comm) {
-    return {comm.policy(),   comm.rank(),        comm.size(),      comm.workers(), comm.role(),
-            comm.lockstep(), comm.has_servers(), comm.exchanges(), comm.decides(), comm.heeds_decisions()};
+    return {comm.policy(),
+            comm.rank(),
+            comm.size(),
+            comm.workers(),
+            comm.role(),
+            comm.lockstep(),
+            comm.has_servers(),
+            comm.exchanges(),
+            comm.decides(),
+            comm.heeds_decisions(),
+            transport::one_thread(comm)};
   }
 
   struct Interface {

@@ -23,14 +23,6 @@
 namespace convoy::comm {
 
 namespace detail {
-template <class T>
-void refuse_one_thread(const T& where) {
-  if (transport::one_thread(where))
-    fail<ConfigError>(
-        "background: this transport takes calls from one thread only; an mpi::Session starts MPI with "
-        "MPI_THREAD_SERIALIZED, which is enough");
-}
-
 /// A Comm that a thread polls, but never during a call of the rank. Also the memory resource of the arenas,
 /// so that the thread stops polling before an arena is released.
 template <Comm C>
@@ -42,6 +34,10 @@ class Polled final : public std::pmr::memory_resource {
       fail<ConfigError>(
           "background: a parameter server computes updates when it polls, so no background thread may poll "
           "for it");
+    if (transport::one_thread(comm_))
+      fail<ConfigError>(
+          "background: this transport takes calls from one thread only; an mpi::Session starts MPI with "
+          "MPI_THREAD_SERIALIZED, which is enough");
     thread_ = std::thread([this] { run(); });
   }
   ~Polled() override {
@@ -233,7 +229,7 @@ class Aside {
 /// thrown by the rank's next call. MPI must allow calls from any thread, one at a time
 /// (MPI_THREAD_SERIALIZED, which mpi::Session requests); other MPI calls of a rank with buckets in flight
 /// need MPI_THREAD_MULTIPLE. Throws ConfigError for a parameter server, because a server updates parameters
-/// when it polls.
+/// when it polls, and for a Comm whose `one_thread()` says that all its calls must come from one thread.
 template <Comm C>
 class Background : public Wrapper<C, detail::Aside<C>> {
   using Base = Wrapper<C, detail::Aside<C>>;
@@ -242,7 +238,7 @@ class Background : public Wrapper<C, detail::Aside<C>> {
   /// The arguments construct the `C`.
   template <class... Arguments>
   explicit Background(Arguments&&... arguments)
-      : Base(std::in_place, (detail::refuse_one_thread(arguments), std::forward<Arguments>(arguments))...) {}
+      : Base(std::in_place, std::forward<Arguments>(arguments)...) {}
 
   std::pmr::memory_resource* memory() { return &this->way().polled(); }
   void open(const Fingerprint& fingerprint, const Layout& layout) {

@@ -12,6 +12,7 @@
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/comm/operation.hpp>
+#include <convoy/comm/transport/transport.hpp>
 
 namespace convoy::comm {
 
@@ -59,6 +60,7 @@ class Wrapper {
   bool decides() const { return way_.facts().decides(); }
   bool heeds_decisions() const { return way_.facts().heeds_decisions(); }
   bool repeats() const { return way_.facts().repeats(); }
+  bool one_thread() const { return transport::one_thread(way_.facts()); }
   std::vector<Range> updates(std::span<const Range> buckets) const { return way_.facts().updates(buckets); }
   Traffic traffic() const { return way_.traffic(); }
 

@@ -136,12 +136,12 @@ Pacing pacing(const T& transport) {
     return {};
 }
 
-/// Whether all calls must come from the thread that made the transport: the optional member `one_thread()`.
-/// Other transports take calls from any thread, one at a time.
+/// Whether all calls must come from the thread that made the transport, or the exchange over it: the optional
+/// member `one_thread()`. Others take calls from any thread, one at a time.
 template <class T>
-bool one_thread(const T& transport) {
-  if constexpr (requires { transport.one_thread(); })
-    return transport.one_thread();
+bool one_thread(const T& it) {
+  if constexpr (requires { it.one_thread(); })
+    return it.one_thread();
   else
     return false;
 }
