@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory_resource>
 #include <mutex>
@@ -14,6 +16,9 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include "comm_mismatch.hpp"
 #include <convoy/comm/parameter_server/parameter_server.hpp>
@@ -22,6 +27,7 @@
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/comm/tensors/nonblocking.hpp>
 #include <convoy/comm/transport/checked.hpp>
+#include <convoy/comm/transport/decorator.hpp>
 #include <convoy/memory/buffer.hpp>
 #include <convoy/memory/pages.hpp>
 
@@ -93,7 +99,89 @@ class Scarce : public Threads {
   Memory* memory_;
 };
 
+/// As a message library that writes messages to the receiver's memory and cannot take a receive back.
+class Writing : public transport::Decorator<Threads> {
+  using Base = transport::Decorator<Threads>;
+
+ public:
+  static constexpr bool in_place = false;
+  struct Request {
+    Threads::Request inner{};
+    void* into = nullptr;
+    std::uint64_t sequence = 0;
+    std::uint16_t purpose = 0;
+    std::size_t bytes = 0;  // once it has arrived
+  };
+
+  /// `places`: where receives were announced to write.
+  Writing(const Threads& endpoint, std::set<std::byte*>& places) : Base(endpoint), places_(&places) {}
+  Writing isolated() const { return {inner_.isolated(), *places_}; }
+
+  bool send(Request& request, int peer, int lane, const void* data, std::size_t bytes) {
+    request.inner.purpose = request.purpose;
+    const bool posted = inner_.send(request.inner, peer, lane, data, bytes);
+    request.sequence = request.inner.sequence;
+    return posted;
+  }
+  void receive(Request& request, int peer, int lane, void* into, std::size_t bytes) {
+    places_->insert(static_cast<std::byte*>(into));
+    inner_.receive(request.inner, peer, lane, into, bytes);
+    request.into = into;
+    request.bytes = 0;
+    request.sequence = request.inner.sequence;
+  }
+  bool sent(Request& request) { return inner_.sent(request.inner); }
+  transport::Arrival arrived(Request& request) {
+    if (request.bytes > 0) return {request.into, request.bytes};
+    const transport::Arrival arrival = inner_.arrived(request.inner);
+    if (arrival.data == nullptr) return {};
+    request.purpose = request.inner.purpose;
+    request.bytes = arrival.bytes;
+    std::memcpy(request.into, arrival.data, arrival.bytes);
+    inner_.release(request.inner);
+    return {request.into, request.bytes};
+  }
+  void release(Request&) {}
+  void cancel(Request&) noexcept {}
+
+ private:
+  std::set<std::byte*>* places_;
+};
+
+bool lies_in(const std::byte* place, const std::vector<float>& values) {
+  const auto* begin = reinterpret_cast<const std::byte*>(values.data());
+  return begin <= place && place < begin + values.size() * sizeof(float);
+}
+
+#if defined(__linux__)
+bool is_mapped(std::byte* data) {
+  constexpr std::uintptr_t page = 4096;
+  unsigned char any = 0;
+  return mincore(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(data) / page * page), 1, &any) == 0;
+}
+#endif
+
 }  // namespace
+
+#if defined(__linux__)
+TEST_CASE("memory that a message may still be written to outlives an exchange that failed") {
+  Threads::World(2).run([&](const Threads& endpoint) {
+    std::set<std::byte*> places;
+    std::vector<float> values(endpoint.rank() == 0 ? 20'000'000 : 0);
+    {
+      const comm::Options whole{.deadline = Seconds(2), .segment_bytes = 1u << 28, .window = 2};
+      comm::Ring<Writing> ring(Writing(endpoint, places), whole);
+      ring.barrier();
+      places.clear();
+      if (endpoint.rank() == 1) return;  // without its part of the sum
+      CHECK_THROWS_AS(ring.all_reduce(std::span<float>(values), comm::sum), CommError);
+    }
+    std::erase_if(places, [&](std::byte* place) { return lies_in(place, values); });
+    REQUIRE(places.size() == 1);
+    CHECK(is_mapped(*places.begin()));
+  });
+}
+#endif
 
 TEST_CASE("an operation that found no memory can be done once there is some") {
   std::atomic<int> right{0};

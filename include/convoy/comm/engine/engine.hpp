@@ -244,7 +244,11 @@ CONVOY_FUNCTION Engine::Engine(const transport::Any& where, const Options& optio
     fail<ConfigError>("the deadline is ", options.deadline.count(), " s; it must be positive");
 }
 
-CONVOY_FUNCTION Engine::~Engine() { stop(); }
+CONVOY_FUNCTION Engine::~Engine() {
+  stop();
+  // Not every receive can be canceled: a message library may go on writing a message that has come in part.
+  if (failed_) inboxes_.keep();
+}
 
 CONVOY_FUNCTION void* Engine::Arenas::do_allocate(std::size_t bytes, std::size_t align) {
   return engine_.port_.transport.memory()->allocate(bytes, align);

@@ -9,9 +9,14 @@
 #include <convoy/core/compiled.hpp>
 #include <convoy/memory/pages.hpp>
 
+#if CONVOY_DEFINITIONS
+#include <mutex>
+#endif
+
 namespace convoy::comm::detail {
 
-/// Keeps deallocated memory until `free`, called when no receive is outstanding, or until its own end.
+/// Keeps deallocated memory until `free`, called when no receive is outstanding, or until its own end. After
+/// `keep` it keeps that memory for good.
 class Inboxes : public std::pmr::memory_resource {
  public:
   /// `at_once`: memory is freed when deallocated, because only this rank itself writes to it.
@@ -21,6 +26,7 @@ class Inboxes : public std::pmr::memory_resource {
   Inboxes& operator=(const Inboxes&) = delete;
 
   void free() noexcept;
+  void keep() noexcept { kept_ = true; }
 
  private:
   struct Block {
@@ -34,12 +40,22 @@ class Inboxes : public std::pmr::memory_resource {
     return this == &other;
   }
 
-  bool at_once_;
+  bool at_once_, kept_ = false;
   std::vector<Block> retired_;
 };
 
 #if CONVOY_DEFINITIONS
-CONVOY_FUNCTION Inboxes::~Inboxes() { free(); }
+CONVOY_FUNCTION Inboxes::~Inboxes() {
+  if (!kept_) {
+    free();
+    return;
+  }
+  // The list stays reachable, so that nothing takes the memory for lost.
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<Block>;
+  const std::lock_guard lock(mutex);
+  kept->insert(kept->end(), retired_.begin(), retired_.end());
+}
 
 CONVOY_FUNCTION void Inboxes::free() noexcept {
   for (const Block& b : retired_) memory::pages()->deallocate(b.data, b.bytes, b.align);
