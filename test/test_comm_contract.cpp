@@ -183,6 +183,26 @@ TEST_CASE("memory that a message may still be written to outlives an exchange th
 }
 #endif
 
+TEST_CASE("buffers that grow step by step are replaced few times") {
+  Threads::World(2).run([&](const Threads& endpoint) {
+    const comm::Options whole{.deadline = Seconds(30), .segment_bytes = 1u << 28, .window = 2};
+    std::set<std::byte*> scratch, inboxes;
+    comm::Ring<Writing> ring(Writing(endpoint, scratch), whole);
+    comm::Reproducible<comm::Ring<Writing>> ordered(Writing(endpoint, inboxes), whole);
+    std::vector<float> values(64 * 4096);
+    for (std::size_t count = 4096; count <= values.size(); count += 4096) {
+      const std::span<float> some(values.data(), count);
+      ring.all_reduce(some, comm::sum);
+      ordered.all_reduce(some, comm::sum);
+    }
+    for (auto* places : {&scratch, &inboxes})
+      std::erase_if(*places, [&](std::byte* place) { return lies_in(place, values); });
+    CHECK(scratch.size() == 7);
+    // Rank 0's numbers come first in the inbox of rank 1.
+    if (endpoint.rank() == 1) CHECK(inboxes.size() == 7);
+  });
+}
+
 TEST_CASE("an operation that found no memory can be done once there is some") {
   std::atomic<int> right{0};
   Threads::World(2).run([&](const Threads& endpoint) {

@@ -82,6 +82,11 @@ class Engine {
 
   /// The resource for receive buffers. Peers cannot reach this memory.
   std::pmr::memory_resource* inboxes() { return &inboxes_; }
+  /// A receive buffer of at least `bytes` bytes instead of a smaller one. It has at least twice the size,
+  /// because the smaller one is kept: so all that are kept together are no larger than the last.
+  Buffer<std::byte> grown(const Buffer<std::byte>& smaller, std::size_t bytes) {
+    return Buffer<std::byte>(std::max(bytes, 2 * smaller.size()), inboxes());
+  }
 
   /// The program of a schedule for this rank. Programs are kept for the engine's lifetime, one for each type
   /// of schedule, number of segments and root; `schedule` must have the same steps whenever these three are
@@ -278,7 +283,7 @@ CONVOY_FUNCTION void Engine::throw_again() const {
 CONVOY_FUNCTION void Engine::prepare(Transfer& transfer, const Slot& what) {
   const std::size_t scratch = transfer.prepare(port_, what);
   Lane& lane = lane_of(transfer);
-  if (scratch > lane.scratch.size()) lane.scratch = Buffer<std::byte>(scratch, inboxes());
+  if (scratch > lane.scratch.size()) lane.scratch = grown(lane.scratch, scratch);
 }
 
 CONVOY_FUNCTION void Engine::fail_and_throw(const CommError& error) {

@@ -158,7 +158,7 @@ class AnyHalves : public AnyCollectives, public OnSpans<AnyHalves> {
     const Range mine = this->own(count, reduction.type);
     const auto slots = static_cast<std::size_t>(mine.size()) * static_cast<std::size_t>(this->size());
     if (inbox_.size() < slots * size_of(reduction.type))
-      inbox_ = Buffer<std::byte>(slots * size_of(reduction.type), this->engine_->inboxes());
+      inbox_ = this->engine_->grown(inbox_, slots * size_of(reduction.type));
     sources_.resize(static_cast<std::size_t>(this->size()));
     // The all-to-all combines nothing; it gets `reduction` so that a rank with another one is detected.
     this->engine_->run(this->half<schedule::AllToAll>(count, reduction.type), values, count, reduction,
