@@ -527,6 +527,24 @@ TEST_CASE("groups of a world gather their own ranks' bytes") {
   CHECK(right == 5);
 }
 
+TEST_CASE("a group of all ranks may have an order of its own") {
+  std::atomic<int> right = 0;
+  const auto sentences = run(3, free_port(), Seconds(30), [&](TcpBootstrap& world) {
+    comm::AnyBootstrap all(std::move(world));
+    comm::AnyBootstrap turned = all.group({2, 0, 1});
+    const auto mine = static_cast<std::byte>(all.rank());
+    const std::vector<std::byte> expected{std::byte{2}, std::byte{0}, std::byte{1}};
+    std::vector<std::byte> got(3), on_root(3), data{mine};
+    turned.all_gather({&mine, 1}, got);
+    turned.gather({&mine, 1}, on_root);
+    turned.broadcast(data);
+    const bool is_root = turned.rank() == 0;
+    right += got == expected && data[0] == std::byte{2} && (!is_root || on_root == expected);
+  });
+  for (const std::string& sentence : sentences) CHECK(sentence == "");
+  CHECK(right == 3);
+}
+
 TEST_CASE("groups of different sizes sum their own ranks' numbers, in several pieces") {
   std::atomic<int> right = 0;
   const auto sentences = run(4, free_port(), Seconds(5), [&](TcpBootstrap& world) {

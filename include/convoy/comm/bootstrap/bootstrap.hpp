@@ -2,6 +2,7 @@
 // and host names. bootstrap/tcp.hpp needs only sockets; bootstrap/mpi.hpp uses MPI.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstring>
@@ -52,14 +53,14 @@ class AnyBootstrap {
   /// Every rank ends with the bytes of the group's rank 0. The ranks of all groups call it together, with the
   /// same sizes.
   void broadcast(std::span<std::byte> data) {
-    if (is_world()) return held_->broadcast(data);
+    if (in_order()) return held_->broadcast(data);
     std::vector<std::byte> all(data.size() * static_cast<std::size_t>(size()));
     all_gather(data, all);
     if (!data.empty()) std::memcpy(data.data(), all.data(), data.size());
   }
   /// The ranks of all groups call it together, with the same sizes.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    if (is_world()) return held_->all_gather(mine, all);
+    if (in_order()) return held_->all_gather(mine, all);
     std::vector<std::byte> world(mine.size() * static_cast<std::size_t>(held_->size()));
     held_->all_gather(mine, world);
     for (std::size_t i = 0; i < members_.size() && !mine.empty(); ++i)
@@ -69,7 +70,7 @@ class AnyBootstrap {
   /// On the group's rank 0 `all` becomes every rank's `mine`; on the others `all` is unspecified. The ranks
   /// of all groups call `gather` together, with the same sizes.
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
-    if (is_world())
+    if (in_order())
       held_->gather(mine, all);
     else
       all_gather(mine, all);
@@ -93,6 +94,9 @@ class AnyBootstrap {
   }
 
  private:
+  // Whether the group is the whole world in the order of its ranks.
+  bool in_order() const { return is_world() && std::is_sorted(members_.begin(), members_.end()); }
+
   struct Interface {
     virtual ~Interface() = default;
     virtual int rank() const = 0;
