@@ -70,10 +70,10 @@ TEST_CASE("a profile that was written is read") {
       "profile: the profile of two layers is for another plan: its operation 0 is linear linear.0 "
       "[8], where this plan has linear linear.0 [9]",
       ConfigError);
-  CHECK_THROWS_AS(io::read_profile(folder.path / "nowhere.json", plan), Error);
+  CHECK_THROWS_AS(io::read_profile(folder.path / "nowhere.json", plan), CheckpointError);
   std::ofstream(folder.path / "empty.json").flush();
   CHECK_THROWS_AS(io::read_profile(folder.path / "empty.json", plan), CheckpointError);
-  CHECK_THROWS_AS(io::write_profile(folder.path / "nowhere" / "profile.json", profile), Error);
+  CHECK_THROWS_AS(io::write_profile(folder.path / "nowhere" / "profile.json", profile), CheckpointError);
 }
 
 TEST_CASE("what is no profile is refused with the byte") {

@@ -198,5 +198,9 @@ TEST_CASE("whatever byte of a header is damaged, the file is refused or its tens
 TEST_CASE("a file that cannot be written is an error and leaves nothing behind") {
   io::SafetensorsWriter writer;
   writer.add_number("steps", 3);
-  CHECK_THROWS_AS(writer.write("/nonexistent/folder/file"), Error);
+  CHECK_THROWS_WITH_AS(writer.write("/nonexistent/folder/file"),
+                       "/nonexistent/folder/file cannot be written: No such file or directory",
+                       CheckpointError);
+  CHECK_THROWS_WITH_AS(writer.write("/dev/full"), "/dev/full cannot be written: No space left on device",
+                       CheckpointError);
 }

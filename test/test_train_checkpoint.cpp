@@ -730,7 +730,7 @@ TEST_CASE("a folder that cannot be made or written ends the fit with the reason,
     try {
       trainer.fit(training, {.log = nullptr, .keeper = &checkpoints});
       FAIL("nothing was written and nothing was said");
-    } catch (const Error& error) {
+    } catch (const CheckpointError& error) {
       CHECK(std::string(error.what()).starts_with(reason));
     }
     CHECK(trainer.steps_done() == 0);

@@ -63,7 +63,7 @@ TEST_CASE("all ranks are told that weights cannot be written, and can go on") {
     ThreadTrainer<Plain> trainer{{.batch = 10}, endpoint};
     try {
       train::save_weights(trainer, "/proc/none/weights");
-    } catch (const Error& error) {
+    } catch (const CheckpointError& error) {
       told[static_cast<std::size_t>(trainer.rank())] = error.what();
     }
     CHECK(trainer.evaluate(testing).rows == 20);

@@ -27,12 +27,12 @@ std::string profile_text(const graph::Profile& profile);
 /// text: a member is missing, unknown or duplicate, or a number is not a time.
 graph::Profile parse_profile(std::string_view text, std::string_view file);
 
-/// Writes a profile to a file beside `path` and renames that file to `path`. Throws Error with the system's
-/// reason.
+/// Writes a profile to a file beside `path` and renames that file to `path`. Throws CheckpointError with the
+/// system's reason.
 void write_profile(const std::filesystem::path& path, const graph::Profile& profile);
 
-/// Reads a profile of `plan`. Throws Error with the system's reason if the file cannot be read,
-/// CheckpointError if it holds no profile, and ConfigError if the profile is of another plan.
+/// Reads a profile of `plan`. Throws CheckpointError if the file cannot be read or holds no profile, and
+/// ConfigError if the profile is of another plan.
 graph::Profile read_profile(const std::filesystem::path& path, const Plan& plan);
 
 #if CONVOY_DEFINITIONS
@@ -140,11 +140,13 @@ CONVOY_FUNCTION graph::Profile parse_profile(std::string_view text, std::string_
 }
 
 CONVOY_FUNCTION void write_profile(const std::filesystem::path& path, const graph::Profile& profile) {
-  write_file(path, profile_text(profile));
+  as_checkpoint_error([&] { write_file(path, profile_text(profile)); });
 }
 
 CONVOY_FUNCTION graph::Profile read_profile(const std::filesystem::path& path, const Plan& plan) {
-  graph::Profile profile = parse_profile(read_file(path), path.string());
+  std::string text;
+  as_checkpoint_error([&] { text = read_file(path); });
+  graph::Profile profile = parse_profile(text, path.string());
   graph::expect_profile(plan, profile);
   return profile;
 }

@@ -105,7 +105,7 @@ class SafetensorsWriter {
     metadata_.clear();
   }
 
-  /// Writes a file beside `path` and renames it to `path`. Throws Error if that fails.
+  /// Writes a file beside `path` and renames it to `path`. Throws CheckpointError if that fails.
   void write(const std::filesystem::path& path) const;
 
  private:
@@ -358,7 +358,7 @@ CONVOY_FUNCTION void SafetensorsWriter::write(const std::filesystem::path& path)
   const std::uint64_t size = header.size();
   std::vector<std::string_view> parts = {{reinterpret_cast<const char*>(&size), sizeof size}, header};
   for (const Entry& entry : entries()) parts.push_back(entry.bytes);
-  write_file(path, parts);
+  as_checkpoint_error([&] { write_file(path, parts); });
 }
 #endif
 

@@ -83,7 +83,7 @@ class CheckpointFolder {
   /// writes, and only in the run to which the folder belongs.
   void remove_partial() const;
   /// Creates the folder and checks that this rank can write there, so that a folder that cannot be used is
-  /// reported before the first step. Throws CheckpointError, or what expect_writable throws.
+  /// reported before the first step. Throws CheckpointError.
   void make() const;
   /// Leaves a mark in the folder, by which the other ranks tell whether they see the folder of rank 0.
   /// Returns the mark's number, at least 0.
@@ -375,13 +375,13 @@ CONVOY_FUNCTION void CheckpointFolder::make() const {
   std::error_code error;
   std::filesystem::create_directories(options_.directory, error);
   if (error) fail<CheckpointError>(options_.directory.string(), " cannot be made: ", error.message());
-  expect_writable(file_of(options_.directory, rank_));
+  as_checkpoint_error([&] { expect_writable(file_of(options_.directory, rank_)); });
 }
 
 CONVOY_FUNCTION std::int64_t CheckpointFolder::leave_mark() const {
   // At random, because a filesystem may remember that a file of a former name was not there.
   const auto number = static_cast<std::int64_t>(std::random_device{}() & 0x7fffffffu);
-  write_file(mark(number), "");
+  as_checkpoint_error([&] { write_file(mark(number), ""); });
   return number;
 }
 
@@ -448,7 +448,7 @@ CONVOY_FUNCTION void CheckpointFolder::store() const {
                               " seconds; the folder must be one that all ranks see");
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-  rename_folder(partial, complete);
+  as_checkpoint_error([&] { rename_folder(partial, complete); });
   auto all = steps();
   for (std::size_t i = 0; i + static_cast<std::size_t>(options_.keep) < all.size(); ++i) {
     const fs::path old = of(all[i]), partly = old.string().append(partial_suffix);

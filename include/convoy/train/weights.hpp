@@ -67,7 +67,7 @@ class WeightSaver {
   explicit WeightSaver(const WeightsOptions& options) : options_(options) {}
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
   void counter(std::string_view, std::int64_t&) {}
-  /// Throws Error if the file cannot be written.
+  /// Throws CheckpointError if the file cannot be written.
   void write(const std::filesystem::path& path);
 
  private:
@@ -80,7 +80,8 @@ void require_complete(const LoadedWeights& weights, const std::filesystem::path&
 
 /// Writes the trainer's weights by their PyTorch names; a tied tensor is stored once. Hugging Face's GPT-2
 /// needs `options.transposed`. All workers must call it together; rank 0 writes. May be called while servers
-/// serve. Throws Error on all workers if the file cannot be written; a rank that only serves is not told.
+/// serve. Throws CheckpointError on all workers if the file cannot be written; a rank that only serves is not
+/// told.
 template <class Trainer>
 void save_weights(Trainer& trainer, const std::filesystem::path& path, const WeightsOptions& options = {}) {
   WeightSaver saver(options);
@@ -94,7 +95,7 @@ void save_weights(Trainer& trainer, const std::filesystem::path& path, const Wei
   double failed = failure ? 1 : 0;
   trainer.comm().all_reduce(std::span<double>(&failed, 1), comm::max);
   if (failure) std::rethrow_exception(failure);
-  if (failed > 0) fail("rank 0 could not write ", path.string());
+  if (failed > 0) fail<CheckpointError>("rank 0 could not write ", path.string());
 }
 
 enum class Match : bool { complete, partial };
