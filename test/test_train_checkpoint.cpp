@@ -745,6 +745,35 @@ TEST_CASE("a folder that cannot be made or written ends the fit with the reason,
   refused("/proc/self", "/proc/self/rank-0.safetensors cannot be written: ");
 }
 
+TEST_CASE("a folder that one rank cannot use ends the fit of all ranks with that rank's reason") {
+  const Folder folder;
+  fs::create_directories(folder.path);
+  const std::string circle = folder.path / "circle", beside = folder.path / "beside";
+  fs::create_symlink(circle, circle);  // cannot be read, and rank 0 alone looks for the newest checkpoint
+  const auto refused = [&](int culprit, const std::string& unusable, const std::string& reason) {
+    Threads::World(3).run([&](Threads endpoint) {
+      Made<AllReduce> trainer({.batch = 6}, endpoint, comm::Options{.deadline = Seconds(20)});
+      const bool mine = trainer.rank() == culprit;
+      train::Checkpoints checkpoints(trainer, {.directory = mine ? unusable : beside});
+      std::string told;
+      try {
+        trainer.fit(training, {.log = nullptr, .keeper = &checkpoints});
+      } catch (const CheckpointError& error) {
+        told = mine ? error.what() : "";
+      } catch (const ConfigError& error) {
+        told = mine ? "" : error.what();
+      }
+      CHECK(
+          told.starts_with(mine ? reason : concat("checkpoint is refused by rank ", culprit, ": ", reason)));
+      CHECK(trainer.steps_done() == 0);
+      CHECK(trainer.evaluate(testing).rows == 20);
+    });
+    if (fs::exists(beside)) CHECK(names_in(beside).empty());
+  };
+  for (const int culprit : {0, 1}) refused(culprit, "/proc/none", "/proc/none cannot be made: ");
+  refused(0, circle, circle + " cannot be read: ");
+}
+
 TEST_CASE("a folder with the name of a negative step is no checkpoint") {
   const Folder folder;
   fs::create_directories(folder.path / "step--5");

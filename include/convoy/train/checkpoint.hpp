@@ -225,13 +225,18 @@ class Checkpoints final : public Keeper {
                                     .add("checkpoint.resume", folder_.options().resume));
   }
 
+  /// Throws on all ranks if one cannot use the folder: that rank throws CheckpointError, the others a
+  /// ConfigError that repeats its reason.
   FitPosition resume() override {
-    folder_.wait();  // for what a fit that an exception ended left to write
+    // For what a fit that an exception ended left to write.
+    all_or_none(trainer_.comm(), "checkpoint", [&] { folder_.wait(); });
     if (find_newest() && !folder_.options().resume)
       fail<ConfigError>("checkpoint: ", folder_.of(kept_).string(),
                         " already exists: resume from it, or choose another folder");
-    if (trainer_.rank() == 0) folder_.remove_partial();  // the others wait for rank 0 in `expect_shared`
-    folder_.make();
+    all_or_none(trainer_.comm(), "checkpoint", [&] {
+      if (trainer_.rank() == 0) folder_.remove_partial();
+      folder_.make();
+    });
     expect_shared();
     return restore().value_or(FitPosition{});
   }
@@ -298,7 +303,11 @@ class Checkpoints final : public Keeper {
   void expect_shared() {
     if (trainer_.world() == 1) return;
     const int rank = trainer_.rank();
-    const std::int64_t number = common_number(trainer_.comm(), rank == 0 ? folder_.leave_mark() : -1);
+    std::int64_t number = -1;
+    all_or_none(trainer_.comm(), "checkpoint", [&] {
+      if (rank == 0) number = folder_.leave_mark();
+    });
+    number = common_number(trainer_.comm(), number);
     double blind = folder_.sees_mark(number) ? -1 : rank;
     trainer_.comm().all_reduce_with_servers(&blind, 1, comm::reduction<double>(comm::max));
     if (rank == 0) folder_.remove_mark(number);
@@ -308,7 +317,11 @@ class Checkpoints final : public Keeper {
                             " of rank 0; the folder must be one that all ranks see");
   }
   bool find_newest() {
-    kept_ = common_number(trainer_.comm(), trainer_.rank() == 0 ? folder_.newest() : -1);
+    std::int64_t newest = -1;
+    all_or_none(trainer_.comm(), "checkpoint", [&] {
+      if (trainer_.rank() == 0) newest = folder_.newest();
+    });
+    kept_ = common_number(trainer_.comm(), newest);
     return kept_ >= 0;
   }
 
