@@ -227,6 +227,8 @@ TEST_CASE("the registry makes rules by name, and errors list what it has") {
         }) == "optimizer adam: the learning rate must be a number of at least 0, not -1");
   CHECK(refusal([] { optim::Optimizer<optim::Adam>({.lr = std::numeric_limits<float>::quiet_NaN()}); }) ==
         "optimizer adam: the learning rate must be a number of at least 0, not nan");
+  CHECK(refusal([] { optim::Optimizer<optim::Adam>({.lr = std::numeric_limits<float>::infinity()}); }) ==
+        "optimizer adam: the learning rate must be a number of at least 0, not inf");
   CHECK(refusal([] {
           optim::make("muon", {{"iterations", 2.7}});
         }) == "optimizer muon: iterations must be a whole number, not 2.7");
@@ -302,4 +304,6 @@ TEST_CASE("a parameter is in the first group that matches, and biases decay only
         "group 0 ('fc*'): the scale of the learning rate must be a number of at least 0, not -1");
   CHECK(refused({.match = "fc*", .weight_decay = -1.0f}) ==
         "group 0 ('fc*'): the weight decay must be a number of at least 0, not -1");
+  CHECK(refused({.match = "fc*", .lr_scale = std::numeric_limits<float>::infinity()}) ==
+        "group 0 ('fc*'): the scale of the learning rate must be a number of at least 0, not inf");
 }

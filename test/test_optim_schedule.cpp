@@ -104,6 +104,8 @@ TEST_CASE("every decay has a name; unknown names and invalid schedules are refus
         "schedule: a decay needs a total of more steps than the warm-up of 5, not 5");
   CHECK(refusal({.decay = Decay::linear, .total = 5, .end = -0.5f}) ==
         "schedule: the factor at the end must be a number of at least 0, not -0.5");
+  CHECK(refusal({.decay = Decay::cosine, .total = 5, .end = HUGE_VALF}) ==
+        "schedule: the factor at the end must be a number of at least 0, not inf");
   CHECK(refusal({.decay = Decay::polynomial, .total = 5, .power = 0}) ==
         "schedule: a polynomial decay needs a positive power, not 0");
   CHECK(refusal({.decay = Decay::steps}) == "schedule: a decay in steps needs a positive interval, not 0");
@@ -111,6 +113,8 @@ TEST_CASE("every decay has a name; unknown names and invalid schedules are refus
         "schedule: the factor of each reduction must be 0 or more, not -0.1");
   CHECK(refusal({.decay = Decay::milestones, .milestones = {5}, .gamma = std::nanf("")}) ==
         "schedule: the factor of each reduction must be 0 or more, not nan");
+  CHECK(refusal({.decay = Decay::steps, .every = 5, .gamma = HUGE_VALF}) ==
+        "schedule: the factor of each reduction must be 0 or more, not inf");
   CHECK(refusal({.decay = Decay::milestones}) ==
         "schedule: a decay at milestones needs at least one of them");
   CHECK(refusal({.decay = Decay::milestones, .milestones = {5, 3}}) ==

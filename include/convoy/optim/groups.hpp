@@ -76,7 +76,7 @@ constexpr bool matches(std::string_view pattern, std::string_view name) {
 
 /// Assigns each parameter to the first group that matches its name. Weights decay by default; biases and
 /// norms do not, unless `decay_all`. Throws ConfigError for a group that matches no parameter, or whose
-/// learning-rate scale or weight decay is negative or NaN.
+/// learning-rate scale or weight decay is negative or not finite.
 Groups group(std::span<const GroupedParameter> parameters, std::span<const GroupOptions> options,
              bool decay_all = false);
 
@@ -108,7 +108,7 @@ CONVOY_FUNCTION Groups group(std::span<const GroupedParameter> parameters,
     const GroupOptions& o = options[i];
     if (!matched[i]) fail<ConfigError>("group ", i, ": no parameter has a name like '", o.match, "'");
     const auto check = [&](float value, std::string_view what) {
-      if (is_nan(value) || value < 0)
+      if (!is_finite(value) || value < 0)
         fail<ConfigError>("group ", i, " ('", o.match, "'): the ", what,
                           " must be a number of at least 0, not ", value);
     };

@@ -48,12 +48,12 @@ class Optimizer {
  public:
   using Options = typename R::Options;
 
-  /// Throws ConfigError if the learning rate or the weight decay is negative or NaN, or if the rule rejects
-  /// its options.
+  /// Throws ConfigError if the learning rate or the weight decay is negative or not finite, or if the rule
+  /// rejects its options.
   explicit Optimizer(const Options& options) : options_(options) {
     const RuleFacts rule = facts();
     const auto check = [](float value, std::string_view what) {
-      if (is_nan(value) || value < 0)
+      if (!is_finite(value) || value < 0)
         fail<ConfigError>("optimizer ", R::name, ": the ", what, " must be a number of at least 0, not ",
                           value);
     };

@@ -116,7 +116,7 @@ struct Schedule {
     if (lasts && total <= warmup)
       fail<ConfigError>("schedule: a decay needs a total of more steps than the warm-up of ", warmup,
                         ", not ", total);
-    if (lasts && (is_nan(end) || end < 0))
+    if (lasts && (!is_finite(end) || end < 0))
       fail<ConfigError>("schedule: the factor at the end must be a number of at least 0, not ", end);
     if (decay == Decay::polynomial && !(power > 0))
       fail<ConfigError>("schedule: a polynomial decay needs a positive power, not ", power);
@@ -124,7 +124,7 @@ struct Schedule {
       fail<ConfigError>("schedule: a decay in steps needs a positive interval, not ", every);
     if (decay == Decay::milestones && milestones.empty())
       fail<ConfigError>("schedule: a decay at milestones needs at least one of them");
-    if ((decay == Decay::steps || decay == Decay::milestones) && !(gamma >= 0))
+    if ((decay == Decay::steps || decay == Decay::milestones) && !(is_finite(gamma) && gamma >= 0))
       fail<ConfigError>("schedule: the factor of each reduction must be 0 or more, not ", gamma);
     if (!std::is_sorted(milestones.begin(), milestones.end()))
       fail<ConfigError>("schedule: milestones must be in ascending order");
