@@ -1,4 +1,6 @@
-// A model of your own: traced while compiling, trained with one include.
+// A model of your own: traced while compiling.
+#include "common/arguments.hpp"
+#include "common/printed.hpp"
 #include <convoy/convoy.hpp>
 
 using namespace convoy;
@@ -17,11 +19,13 @@ constexpr const auto& plan = plan_of<Net<Image{1, 28, 28}, 10>>;
 static_assert(plan.parameters() == 144'362);
 
 int main(int argc, char** argv) try {
+  examples::expect_no_arguments(argc, argv);
   mpi::Session session{argc, argv};
   const auto digits = data::digits();
   Trainer<Net<Image{1, 28, 28}, 10>, optim::Adam, comm::Ring<transport::Mpi>> trainer{
       {.batch = 64, .optimizer = {.lr = 1e-3f}}};
   trainer.fit(digits.train, {.epochs = 1, .validate = &digits.test});
+  examples::expect_printed();
 } catch (const std::exception& error) {
   std::cerr << "custom_model: " << error.what() << '\n';
   return 1;

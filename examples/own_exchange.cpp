@@ -3,6 +3,7 @@
 #include <iostream>
 #include <vector>
 
+#include "common/arguments.hpp"
 #include "common/printed.hpp"
 #include <convoy/convoy.hpp>
 
@@ -81,7 +82,8 @@ void fit_with(const data::ImageSplit& digits, const transport::Threads& endpoint
     std::cout << name << ": test accuracy " << report.epochs.back().test.accuracy.value() << '\n';
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  examples::expect_no_arguments(argc, argv);
   const auto digits = data::digits();
   transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
     fit_with<comm::AllReduce<comm::Algorithm<Star, transport::Threads>>>(digits, endpoint, "star");

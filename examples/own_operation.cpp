@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iostream>
 
+#include "common/arguments.hpp"
 #include "common/printed.hpp"
 #include <convoy/convoy.hpp>
 
@@ -84,7 +85,8 @@ struct Net {
   }
 };
 
-int main() try {
+int main(int argc, char** argv) try {
+  examples::expect_no_arguments(argc, argv);
   const auto digits = data::digits();
   transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
     Trainer<Net, optim::Adam, comm::Ring<transport::Threads>> trainer{{.batch = 32}, endpoint};

@@ -2,6 +2,7 @@
 // elements.
 #include <iostream>
 
+#include "common/arguments.hpp"
 #include "common/printed.hpp"
 #include <convoy/convoy.hpp>
 
@@ -67,7 +68,8 @@ void fit_with(const typename optim::Optimizer<Rule>::Options& options, const dat
     std::cout << name << ": test accuracy " << report.epochs.back().test.accuracy.value() << '\n';
 }
 
-int main() try {
+int main(int argc, char** argv) try {
+  examples::expect_no_arguments(argc, argv);
   const auto digits = data::digits();
   const Lion::Options lion{.lr = 1e-3f, .weight_decay = 0.1f};
   transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
