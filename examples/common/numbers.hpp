@@ -23,22 +23,26 @@ inline bool read_number(const std::string& text, double& number) {
   return end != text.c_str() && *end == '\0' && !std::isnan(number);
 }
 
-/// A check that the text is a number above 0 or, with `or_zero`, at least 0, and at most `most`.
+inline constexpr auto least_float = static_cast<double>(std::numeric_limits<float>::denorm_min());
+inline constexpr auto largest_float = static_cast<double>(std::numeric_limits<float>::max());
+
+/// A check that the text is a number above 0 or, with `or_zero`, at least 0, and at most `most`. A number so
+/// small that a float of it would be 0, which some options take for none, is refused.
 inline CLI::Validator number_above_zero(bool or_zero, const char* name, double most) {
   return {[or_zero, most](const std::string& text) {
             double value = 0;
             if (!read_number(text, value) || value < 0 || (!or_zero && value == 0))
               return text + (or_zero ? " is not 0 or a number above 0" : " is not a number above 0");
-            return value > most ? convoy::concat(text, " is above ", most) : std::string();
+            if (value > most) return convoy::concat(text, " is above ", most);
+            if (value != 0 && value < least_float) return convoy::concat(text, " is below ", least_float);
+            return std::string();
           },
           name};
 }
-inline CLI::Validator positive(double most = std::numeric_limits<double>::max()) {
+inline CLI::Validator positive(double most = largest_float) {
   return number_above_zero(false, "POSITIVE", most);
 }
-inline CLI::Validator not_negative() {
-  return number_above_zero(true, "NONNEGATIVE", std::numeric_limits<double>::max());
-}
+inline CLI::Validator not_negative() { return number_above_zero(true, "NONNEGATIVE", largest_float); }
 
 /// A check that the text is a number from `least` to `most`. CLI::Range takes nan for one.
 inline CLI::Validator within(double least, double most) {

@@ -155,7 +155,9 @@ done
 for range in "warmup-share 0 to 0.9" "held-out 0.001 to 0.9" "dropout 0 to 0.9" "momentum 0 to 1" "codec-fraction 1e-06 to 1"; do
   refused "--${range%% *} nan" "^--${range%% *}: nan is not a number from ${range#* }$" --${range%% *} nan
 done
-refused "--lr inf" "^--lr: inf is above 1.79769e[+]308$" --lr inf
+refused "--lr inf" "^--lr: inf is above 3.40282e[+]38$" --lr inf
+refused "--lr 1e39" "^--lr: 1e39 is above 3.40282e[+]38$" --lr 1e39
+refused "--clip 1e-60" "^--clip: 1e-60 is below 1.4013e-45$" --clip 1e-60
 for only in "prompt The" "temperature 1" "top-k 5"; do
   refused "--$only of a text that is not generated" "^--${only% *} requires --generate$" --data "$scratch/text" $small --$only
 done
