@@ -162,6 +162,15 @@ TEST_CASE("gradients of several backward passes add up, and may be read and chan
   CHECK(report.loss == doctest::Approx(twice.step().loss));
 }
 
+TEST_CASE("the gradient that is read after a step is that before clipping") {
+  const Rows batch(8);
+  Alone clipped{{.batch = 8, .guard = {.max_norm = 1e-3f}}}, free{{.batch = 8}};
+  CHECK(clipped.step(batch.view()).gradient_norm.value() > 1e-3);
+  free.step(batch.view());
+  CHECK(clipped.parameters()["linear.0.weight"].gradient() ==
+        free.parameters()["linear.0.weight"].gradient());
+}
+
 TEST_CASE(
     "each batch of a user's step counts as its own mean, whatever its size, with no row on a rank, too") {
   const Rows large(8), small(3, 8);

@@ -39,8 +39,8 @@ class ParameterView {
     exec_->write_parameter(index_, values);
     exec_->touched(plan_->slot(index_).live);
   }
-  /// After `backward`, this rank's own gradient; after `step`, the gradient used by the update, for elements
-  /// that this rank updates. Zero for filter taps that only ever meet padding.
+  /// After `backward`, this rank's own gradient; after `step`, the sum over ranks before clipping, for
+  /// elements that this rank updates. Zero for filter taps that only ever meet padding.
   std::vector<float> gradient() const {
     std::vector<float> values(size());
     exec_->read_gradient(index_, values);
