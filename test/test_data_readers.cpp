@@ -2,6 +2,7 @@
 // Loaders with several reading threads: the same batches in the same order as with one thread, however long
 // each read takes; exceptions in that order too.
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <future>
 #include <latch>
@@ -71,6 +72,9 @@ TEST_CASE("any number of readers delivers the batches of one, in its order") {
       }
   CHECK(sentence<ConfigError>([&] { Loader(set, {.batch = 7, .readers = 0}); }) ==
         "data: a loader needs at least 1 reader thread, not 0");
+  for (const double deadline : {-1.0, std::nan("")})
+    CHECK(sentence<ConfigError>([&] { Loader(set, {.batch = 7, .deadline = Seconds(deadline)}); }) ==
+          concat("data: the deadline is ", deadline, " s; it must be positive"));
 }
 
 TEST_CASE("several readers look ahead, and can be abandoned anywhere") {

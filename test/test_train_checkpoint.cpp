@@ -2,6 +2,7 @@
 // Checkpoints: a killed fit resumes with the same bits, with every exchange; damaged or foreign files are
 // refused.
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -772,6 +773,19 @@ TEST_CASE("a folder that one rank cannot use ends the fit of all ranks with that
   };
   for (const int culprit : {0, 1}) refused(culprit, "/proc/none", "/proc/none cannot be made: ");
   refused(0, circle, circle + " cannot be read: ");
+}
+
+TEST_CASE("options with which no checkpoint can be kept, or a rank would wait for ever, are refused") {
+  const auto refused = [](const train::CheckpointOptions& options, const std::string& reason) {
+    CHECK_THROWS_WITH_AS(train::CheckpointFolder(options, 0, 1), reason.c_str(), ConfigError);
+  };
+  refused({}, "checkpoint: no directory is given");
+  refused({.directory = "x", .every = -1},
+          "checkpoint: every (steps between checkpoints) must be at least 0, not -1");
+  refused({.directory = "x", .keep = 0}, "checkpoint: keep must be at least 1, not 0");
+  for (const double deadline : {0.0, std::nan("")})
+    refused({.directory = "x", .deadline = Seconds(deadline)},
+            concat("checkpoint: the deadline is ", deadline, " s; it must be positive"));
 }
 
 TEST_CASE("a folder with the name of a negative step is no checkpoint") {

@@ -90,8 +90,8 @@ constexpr Permutation order_of(const BatchPlan& plan, std::uint64_t seed, std::i
 template <class D, bool valid = require_dataset<D>()>
 class Loader {
  public:
-  /// Throws ConfigError if the batch is not positive or larger than the set, or the shard is invalid; Error
-  /// if the system cannot start the threads.
+  /// Throws ConfigError if the batch is larger than the set, or an option is invalid; Error if the system
+  /// cannot start the threads.
   Loader(const D& set, const LoaderOptions& options);
   Loader(const D&&, const LoaderOptions&) = delete;
   Loader(const Loader&) = delete;
@@ -184,6 +184,8 @@ Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
                       " and ", options.ahead);
   if (options.readers < 1)
     fail<ConfigError>("data: a loader needs at least 1 reader thread, not ", options.readers);
+  if (!(options.deadline.count() > 0))
+    fail<ConfigError>("data: the deadline is ", options.deadline.count(), " s; it must be positive");
   const int readers = options.prefetch > 0 ? options.readers : 0;
   // The caller holds some slots while the others are filled.
   slots_.resize(

@@ -349,6 +349,8 @@ CONVOY_FUNCTION CheckpointFolder::CheckpointFolder(CheckpointOptions options, in
     fail<ConfigError>("checkpoint: every (steps between checkpoints) must be at least 0, not ",
                       options_.every);
   if (options_.keep < 1) fail<ConfigError>("checkpoint: keep must be at least 1, not ", options_.keep);
+  if (!(options_.deadline.count() > 0))
+    fail<ConfigError>("checkpoint: the deadline is ", options_.deadline.count(), " s; it must be positive");
 }
 
 CONVOY_FUNCTION CheckpointFolder::~CheckpointFolder() {
