@@ -548,18 +548,20 @@ class StepTimes {
 template <class P>
 using Trained = train::PlanTrainer<optim::AdamW, comm::None, exec::Cuda<P>>;
 
-/// Where batches are made; gpu_singly launches each step by itself.
-enum class From { host, gpu, gpu_singly };
+/// Where batches are made; gpu_singly launches each step by itself, and host_unfused fuses no batch norm.
+enum class From { host, host_unfused, gpu, gpu_singly };
 
 template <class P>
 void step(const std::string& model, const Plan& plan, const exec::Kernels<exec::Cuda<P>>& kernels, int batch,
           int count, From from) {
   const std::string name = concat("step/", model, "/", exec::cuda::Precision<P>::name, "/batch:", batch,
-                                  from == From::host  ? ""
-                                  : from == From::gpu ? "/resident"
-                                                      : "/resident/steps_at_once:1");
+                                  from == From::host           ? ""
+                                  : from == From::host_unfused ? "/fuse_batch_norm:0"
+                                  : from == From::gpu          ? "/resident"
+                                                               : "/resident/steps_at_once:1");
   if (!wanted(name)) return;
   exec::CudaOptions options;
+  options.fuse_batch_norm = from != From::host_unfused;
   if (from == From::gpu_singly) options.steps_at_once = 1;
   Trained<P> trainer(plan, kernels, {.batch = batch, .exec = options});
   StepTimes times(trainer.exec().space(), count, from != From::gpu);
@@ -570,7 +572,7 @@ void step(const std::string& model, const Plan& plan, const exec::Kernels<exec::
                               return train::Control::go_on;
                             },
                         .log = nullptr,
-                        .resident = from != From::host});
+                        .resident = from == From::gpu || from == From::gpu_singly});
   std::printf("{\"name\": \"%s\", ", name.c_str());
   times.print(batch, static_cast<double>(plan.flops()));
   std::printf("}\n");
@@ -659,6 +661,7 @@ int main(int argc, char** argv) try {
   attempt([&] { epoch<Mnist>("mnist_resnet18", 128); });
   transformers<bf16>();
   resnets<f16>(1, {From::host});
+  steps<models::ResNet50<imagenet, 1000, DType::u8>, f16>("resnet50/224x224", 256, 60, {From::host_unfused});
   transformers<f16>();
   attempt([&] { optimizer<optim::Sgd>(space, 25'557'032, copy); });
   attempt([&] { optimizer<optim::AdamW>(space, 109'482'240, copy); });
