@@ -27,15 +27,22 @@ class Layout {
   explicit operator bool() const { return stored_ != nullptr; }
   dnnl_data_type_t type() const { return type_of(stored_); }
   std::size_t bytes() const { return stored_ == nullptr ? 0 : dnnl_memory_desc_get_size(stored_); }
-  friend bool operator==(const Layout& a, const Layout& b) { return a.stored_ == b.stored_; }
+  /// Whether the same bytes hold the same elements. Strides along an extent of 1 do not count.
+  [[gnu::cold]] friend bool operator==(const Layout& a, const Layout& b) {
+    if (a.stored_ == nullptr || b.stored_ == nullptr) return a.stored_ == b.stored_;
+    return dnnl_memory_desc_equal(a.stored_, b.stored_) != 0;
+  }
 
  private:
   [[gnu::cold]] static Descriptor intern(Descriptor descriptor) {
     static std::mutex mutex;
     static std::forward_list<StoredDescriptor> all;
     const std::lock_guard lock(mutex);
+    // Strides along an extent of 1 are kept apart: with some of them oneDNN has only reference code.
     for (const StoredDescriptor& known : all)
-      if (dnnl_memory_desc_equal(known.get(), descriptor) != 0) return known.get();
+      if (dnnl_memory_desc_equal(known.get(), descriptor) != 0 &&
+          order_hash(known.get()) == order_hash(descriptor))
+        return known.get();
     return all.emplace_front(descriptor).get();
   }
 

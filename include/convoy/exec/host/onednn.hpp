@@ -103,9 +103,12 @@ inline dnnl_data_type_t type_of(Descriptor descriptor) {
   return type;
 }
 
-/// Calls `mix` with each number that defines the element order.
+/// Calls `mix` with each number that defines the element order; not at all if oneDNN does not tell it.
 template <class Mix>
 void for_each_of_order(Descriptor descriptor, Mix mix) {
+  dnnl_format_kind_t kind = dnnl_format_kind_undef;
+  check(dnnl_memory_desc_query(descriptor, dnnl_query_format_kind, &kind), "describe a tensor");
+  if (kind != dnnl_blocked) return;
   auto numbers = [&](dnnl_query_t what) {
     const dnnl_dims_t* values = nullptr;
     check(dnnl_memory_desc_query(descriptor, what, static_cast<void*>(&values)), "describe a tensor");
