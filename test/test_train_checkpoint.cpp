@@ -3,7 +3,9 @@
 // refused.
 #include <atomic>
 #include <cmath>
+#include <deque>
 #include <filesystem>
+#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "remote_exec.hpp"
@@ -773,6 +776,33 @@ TEST_CASE("a folder that one rank cannot use ends the fit of all ranks with that
   };
   for (const int culprit : {0, 1}) refused(culprit, "/proc/none", "/proc/none cannot be made: ");
   refused(0, circle, circle + " cannot be read: ");
+}
+
+TEST_CASE("a checkpoint for which the system cannot start a thread is an error that names it") {
+  if (sanitized) return;  // a sanitizer reserves more address space than can be limited
+  const Folder folder;
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit limited = before;
+  limited.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + (std::size_t{100} << 20);
+  REQUIRE(setrlimit(RLIMIT_AS, &limited) == 0);
+  std::string said;
+  {
+    std::deque<train::CheckpointFolder> writers;  // whose threads wait for rank 1's files
+    for (int i = 0; i < 100 && said.empty(); ++i) try {
+        auto& writer = writers.emplace_back(
+            train::CheckpointOptions{.directory = folder.path / concat(i), .deadline = Seconds(2)}, 0, 2);
+        writer.snapshot(7);
+        writer.write();
+      } catch (const CheckpointError& error) {
+        said = error.what();
+      }
+  }
+  REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+  CHECK(said.starts_with(folder.path.string()));
+  CHECK(said.find("step-7 cannot be written: the system cannot start a thread: ") != said.npos);
 }
 
 TEST_CASE("options with which no checkpoint can be kept, or a rank would wait for ever, are refused") {

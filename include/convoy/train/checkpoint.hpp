@@ -96,7 +96,7 @@ class CheckpointFolder {
   /// An empty snapshot of a step, in the memory of the previous one, for whose writing it waits. Throws the
   /// error that prevented that.
   Snapshot& snapshot(std::int64_t step);
-  /// Hands the snapshot to the thread.
+  /// Hands the snapshot to the thread. Throws CheckpointError if the system cannot start the thread.
   void write();
   /// Waits until everything is written. Throws the error that prevented it.
   void wait();
@@ -427,7 +427,7 @@ CONVOY_FUNCTION Snapshot& CheckpointFolder::snapshot(std::int64_t step) {
   return snapshot_;
 }
 
-CONVOY_FUNCTION void CheckpointFolder::write() {
+CONVOY_FUNCTION void CheckpointFolder::write() try {
   thread_ = std::thread([this] {
 #if defined(__linux__)
     // Linux lowers the priority of this thread alone. Where all processors compute, the writing is then
@@ -440,6 +440,9 @@ CONVOY_FUNCTION void CheckpointFolder::write() {
       failure_ = std::current_exception();
     }
   });
+} catch (const std::system_error& error) {
+  fail<CheckpointError>(of(snapshot_.step).string(),
+                        " cannot be written: the system cannot start a thread: ", error.what());
 }
 
 CONVOY_FUNCTION void CheckpointFolder::store() const {
