@@ -778,6 +778,31 @@ TEST_CASE("a folder that one rank cannot use ends the fit of all ranks with that
   refused(0, circle, circle + " cannot be read: ");
 }
 
+TEST_CASE("a rank that cannot write its file of a checkpoint is not waited for until the deadline") {
+  const Folder folder;
+  const fs::path partial = folder.path / "step-2.partial";
+  std::vector<std::string> told(2);
+  const Stopwatch watch;
+  Threads::World(2).run([&](Threads endpoint) {
+    Made<AllReduce> trainer({.batch = 6}, endpoint, comm::Options{.deadline = Seconds(20)});
+    train::Checkpoints checkpoints(trainer, {.directory = folder.path, .every = 2, .deadline = Seconds(60)});
+    const auto on_step = [&](const train::StepReport& step) {
+      if (step.step == 0) fs::create_directories(partial / "rank-1.safetensors.part");  // where it is written
+      return train::Control::go_on;
+    };
+    try {
+      trainer.fit(training, {.epochs = 2, .on_step = on_step, .log = nullptr, .keeper = &checkpoints});
+    } catch (const CheckpointError& error) {
+      told[static_cast<std::size_t>(trainer.rank())] = error.what();
+    }
+  });
+  const std::string file = partial / "rank-1.safetensors";
+  CHECK(told[0] == "checkpoint: rank 1 could not write " + file);
+  CHECK(told[1] == file + " cannot be written: Is a directory");
+  CHECK(watch.seconds() < 30);
+  CHECK(names_in(folder.path) == std::vector<std::string>{"step-2.partial"});
+}
+
 TEST_CASE("a checkpoint for which the system cannot start a thread is an error that names it") {
   if (sanitized) return;  // a sanitizer reserves more address space than can be limited
   const Folder folder;

@@ -63,7 +63,8 @@ struct Snapshot {
 ///     rank-<r>.safetensors  rank r's part of the exchange's state, and its own running statistics
 ///
 /// A background thread writes. Every rank writes its own file into `step-<n>.partial`; rank 0 renames the
-/// folder when all files are there.
+/// folder when all files are there. A rank that cannot write its file leaves an empty `rank-<r>.failed`
+/// there, if it can, for which rank 0 gives up.
 class CheckpointFolder {
  public:
   /// Throws ConfigError for invalid options.
@@ -105,10 +106,15 @@ class CheckpointFolder {
   std::filesystem::path file_of(const std::filesystem::path& folder, int rank) const {
     return folder / concat("rank-", rank, ".safetensors");
   }
+  std::filesystem::path failure_of(const std::filesystem::path& folder, int rank) const {
+    return folder / concat("rank-", rank, ".failed");
+  }
   std::filesystem::path mark(std::int64_t number) const {
     return options_.directory / concat("rank-0-is-here-", number);
   }
   void store() const;
+  /// Writes this rank's file.
+  void store_own(const std::filesystem::path& partial) const;
   static constexpr std::string_view partial_suffix = ".partial";
   /// The numbers of the folders that are named `step-<number><suffix>`, in order.
   std::vector<std::int64_t> steps(std::string_view suffix = {}) const;
@@ -455,11 +461,13 @@ CONVOY_FUNCTION void CheckpointFolder::store() const {
     snapshot_.model.write(partial / "model.safetensors");
     snapshot_.training.write(partial / "training.safetensors");
   }
-  snapshot_.own.write(file_of(partial, rank_));
+  store_own(partial);
   if (rank_ != 0) return;
   const Deadline deadline(options_.deadline);
   for (int r = 0; r < world_; ++r)
     while (!fs::exists(file_of(partial, r), error)) {
+      if (fs::exists(failure_of(partial, r), error))
+        fail<CheckpointError>("checkpoint: rank ", r, " could not write ", file_of(partial, r).string());
       if (deadline.expired())
         fail<CheckpointError>("checkpoint: ", file_of(partial, r).string(), " has not been written by rank ",
                               r, " within ", options_.deadline.count(),
@@ -473,6 +481,17 @@ CONVOY_FUNCTION void CheckpointFolder::store() const {
     fs::rename(old, partly, error);  // a run that ends here leaves no checkpoint that lacks files
     fs::remove_all(partly, error);
   }
+}
+
+CONVOY_FUNCTION void CheckpointFolder::store_own(const std::filesystem::path& partial) const try {
+  snapshot_.own.write(file_of(partial, rank_));
+} catch (const CheckpointError&) {
+  try {
+    write_file(failure_of(partial, rank_), "");
+  } catch (const Error&) {
+    // Rank 0 then waits until its deadline.
+  }
+  throw;
 }
 
 CONVOY_FUNCTION void Capture::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
