@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# custom_model.sh PROGRAM: the example's model trains.
+# custom_model.sh PROGRAM: the example's model trains, and takes no arguments.
 set -eu
 out=$(timeout 200 "$1")
 echo "$out"
@@ -7,10 +7,4 @@ echo "$out" | grep -Eq "^Epoch 0 .* test accuracy:(0\.9[0-9]*|1\.0+)," || { echo
 if said=$(timeout 200 "$1" --epochs 2>&1) || [ "$said" != "custom_model: there are no options, but '--epochs' was given" ]; then
   echo "FAILED: with an argument it says: $said"
   exit 1
-fi
-if [ -c /dev/full ]; then
-  if said=$(timeout 200 "$1" 2>&1 > /dev/full) || [ "$said" != "custom_model: the standard output cannot be written" ]; then
-    echo "FAILED: on a full disk it says: $said"
-    exit 1
-  fi
 fi
