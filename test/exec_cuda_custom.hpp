@@ -249,10 +249,11 @@ struct Failing : exec_compare::Energy {
   static void backward(cudaStream_t, View<const float>, View<const float>, View<const float>, View<float>) {}
 };
 
-/// For exec_compare::ModelOf.
+/// For exec_compare::ModelOf and exec_random_graphs.
 struct Customs {
   using Swish = exec_cuda::Swish;
   using Product = exec_cuda::Product;
+  using Affine = exec_cuda::Affine;
   using Energy = exec_cuda::Energy;
   using SquaredHinge = exec_cuda::SquaredHinge;
 };

@@ -18,6 +18,7 @@
 #include "exec_distance.hpp"
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
+#include "exec_random_graphs.hpp"
 #include "exec_random_models.hpp"
 #include "skip.hpp"
 #include <convoy/models/bert.hpp>
@@ -52,6 +53,16 @@ TEST_CASE("cuda: random models of images agree with the reference") {
     INFO("seed ", seed, "\n", model.text());
     CHECK(exec_compare::difference<Emulated>(model.plan(),
                                              {.seed = seed, .batch = 1 + static_cast<int>(seed % 4)}) == "");
+  }
+}
+
+TEST_CASE("cuda: random graphs of all operations agree with the reference") {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    const DynamicPlan plan([&](auto& g) { exec_random_graphs::define<Customs>(g, Philox{seed, 79}); });
+    INFO("seed ", seed, "\n", exec_compare::Model::describe(plan));
+    CHECK(exec_compare::difference<Emulated>(plan, {.seed = seed, .batch = 1 + static_cast<int>(seed % 5)}) ==
+          "");
   }
 }
 

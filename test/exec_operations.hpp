@@ -1,5 +1,5 @@
-// Small models around each operation, and random models of rows and sequences, for tests that compare
-// gradients with finite differences or one Exec with another.
+// Small models around each operation, for tests that compare gradients with finite differences or one Exec
+// with another.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <convoy/core/philox.hpp>
 #include <convoy/graph/dynamic.hpp>
 
 namespace exec_operations {
@@ -402,73 +401,6 @@ inline std::vector<Case> cases() {
   add_residuals(all);
   add_numbers(all);
   return all;
-}
-
-/// A random model of rows or sequences. The same seed gives the same model.
-inline void define_random(Builder& g, Philox random) {
-  const auto below = [&](int n) { return static_cast<int>(random.below(static_cast<std::uint32_t>(n))); };
-  const int widths[] = {1, 5, 16, 24, 33};
-  const int positions = 1 + below(9), width = widths[below(5)];
-  const bool sequences = below(3) > 0;
-  Tensor x;
-  if (below(2) == 0)
-    x = g.embedding(g.input("ids", sequences ? Shape{positions} : Shape{}, {.dtype = DType::i32}),
-                    {.entries = 8, .features = width});
-  else
-    x = g.linear(g.input("x", sequences ? Shape{positions, 7} : Shape{7}), {.features = width});
-  std::vector<Tensor> values{x};
-  const auto earlier = [&](Tensor like) {
-    const Tensor other = values[static_cast<std::size_t>(below(static_cast<int>(values.size())))];
-    return other.shape == like.shape ? other : like;
-  };
-  // Layer norm of one or two features yields only signs: its gradient is zero up to rounding.
-  const auto norm = [&](Tensor of, graph::LayerNormOptions o) {
-    return of.shape.last() < 3 ? of : g.layer_norm(of, o);
-  };
-  for (int i = 0; i < 7; ++i) {
-    switch (below(12)) {
-      case 0:
-        x = norm(x, {});
-        break;
-      case 1:
-        x = g.gelu(x);
-        break;
-      case 2:
-        x = g.gelu(g.linear(x, {.features = widths[below(5)]}), {.form = GeluForm::tanh});
-        break;
-      case 3:
-        x = g.dropout(x, {.p = 0.2f});
-        break;
-      case 4:
-        x = g.sigmoid(x);
-        break;
-      case 5:
-        x = g.tanh(x);
-        break;
-      case 6:
-        x = g.multiply(x, earlier(x));
-        break;
-      case 7:
-        x = g.add(earlier(x), x);
-        break;
-      case 8:
-        x = g.concat({x, earlier(x)});
-        break;
-      case 9:
-        x = g.gelu(g.linear(x, {.features = widths[below(5)]}));
-        break;
-      case 10:
-        x = norm(g.add(x, earlier(x)), {.bias = false});
-        break;
-      case 11:
-        x = norm(g.add(earlier(x), g.dropout(x, {.p = 0.2f})), {});
-        break;
-    }
-    values.push_back(x);
-  }
-  if (below(3) == 0) g.loss(g.mse_loss(x, g.input("target", x.shape)));
-  if (below(3) == 0) g.loss(g.bce_with_logits(x, earlier(x)));
-  head(g, x);
 }
 
 }  // namespace exec_operations

@@ -1,12 +1,13 @@
 // NEEDS: host
 // TIMEOUT: 300
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
-// Each operation of Host, in either layout of images, and random models of rows and sequences against the
+// Each operation of Host, in either layout of images, and random graphs of all operations against the
 // reference. Sanitizers see these loops here, with fewer seeds.
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
 #include "exec_operations.hpp"
+#include "exec_random_graphs.hpp"
 #include "exec_random_models.hpp"
 #include "sanitized.hpp"
 #include <convoy/exec/host/host.hpp>
@@ -39,9 +40,9 @@ TEST_CASE("host: each operation agrees with the reference") {
   }
 }
 
-TEST_CASE("host: random models of rows and sequences agree with the reference") {
+TEST_CASE("host: random graphs of all operations agree with the reference") {
   for (std::uint64_t seed = 1; seed <= (sanitized ? 8 : 60); ++seed) {
-    const DynamicPlan plan([&](auto& g) { exec_operations::define_random(g, Philox{seed, 78}); });
+    const DynamicPlan plan([&](auto& g) { exec_random_graphs::define(g, Philox{seed, 79}); });
     INFO("seed ", seed, "\n", exec_compare::Model::describe(plan));
     CHECK(exec_compare::difference<HostF32>(plan, {.seed = seed,
                                                    .batch = 1 + static_cast<int>(seed % 5),
