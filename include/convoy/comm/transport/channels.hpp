@@ -211,8 +211,8 @@ class Endpoint {
     me.withdrawn.store(true, std::memory_order_seq_cst);
     for (int peer = 0; peer < size(); ++peer) world_->rank(peer).bell.ring();
     const Deadline grace(wait_tuning.reading_grace);
-    std::optional<comm::Watchdog> watchdog;
     std::string what;
+    std::optional<comm::Watchdog> watchdog;  // of `what`, which must outlive it
     for (int peer = 0; peer < size(); ++peer)
       while (reads(peer)) {
         nap(0);
