@@ -261,6 +261,10 @@ class Graph {
     return g_.linear(x, matrices_.emplace_back(g_.parameter(next("matrix"), {out, in}, o)),
                      {.bias = odds(2)});
   }
+  /// nvcc takes a braced list of `features` alone for a Handle, too.
+  Tensor linear_to(int features, Tensor x) {
+    return g_.linear(x, graph::LinearOptions{.features = features});
+  }
   /// Layer norm of one or two features yields only signs: its gradient is zero up to rounding.
   Tensor layer_normed(Tensor x) {
     const int features = x.shape.last();
@@ -285,13 +289,13 @@ class Graph {
     const bool padded = odds(2);
     const int features = o.heads * (1 + below(9));
     if (odds(2)) {
-      const Tensor packed = g_.linear(x, {.features = 3 * features});
+      const Tensor packed = linear_to(3 * features, x);
       return padded ? g_.attention(packed, lengths(), o) : g_.attention(packed, o);
     }
     const Tensor other = any(), given = other.kind == Kind::sequence ? other : x;
-    const Tensor q = g_.linear(x, {.features = features}),
-                 k = odds(3) && given.shape == x.shape ? q : g_.linear(given, {.features = features}),
-                 v = odds(3) ? k : g_.linear(given, {.features = o.heads * (1 + below(5))});
+    const Tensor q = linear_to(features, x),
+                 k = odds(3) && given.shape == x.shape ? q : linear_to(features, given),
+                 v = odds(3) ? k : linear_to(o.heads * (1 + below(5)), given);
     return padded ? g_.attention(q, k, v, lengths(), o) : g_.attention(q, k, v, o);
   }
 
