@@ -112,6 +112,8 @@ struct Reduction;
 ///   feedback. If not, a rule on a device may leave the decision there and return `apply`.
 /// - `repeats()`: whether a device graph may replay steps, which requires that `begin` and `finish` enqueue
 ///   the same work in each step and never wait on the host.
+/// - `one_thread()`: whether all calls must come from the thread that made the exchange. No background thread
+///   may then poll. An exchange without this member takes calls from any thread (transport::one_thread).
 /// - `Space`: the memory space of the arenas; memory::Anywhere for any space.
 ///
 /// Operations:
@@ -145,9 +147,9 @@ struct Reduction;
 ///   rank; the other ranks release this rank's memory once they learn of the failure. `Closing` calls
 ///   `close`.
 ///
-/// Every wait has a deadline; failures throw CommError. No member is optional, so that a wrapper cannot
-/// forget one: comm::Defaults has the common defaults, and comm::Wrapper (policy/wrapper.hpp) forwards every
-/// member.
+/// Every wait has a deadline; failures throw CommError. No other member is optional, so that a wrapper
+/// cannot forget one: comm::Defaults has the common defaults, and comm::Wrapper (policy/wrapper.hpp) forwards
+/// every member.
 template <class C>
 concept Comm = requires(C& c, const C& k, const Fingerprint& fingerprint, const Layout& layout, Update update,
                         ServerUpdate server, MeasureSpeed measure, std::span<const Range> buckets,
