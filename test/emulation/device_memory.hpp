@@ -112,7 +112,7 @@ class DeviceMemory {
   }
 
  private:
-  static constexpr std::size_t capacity = std::size_t{1} << 36, alignment = 256, gap = 256;
+  static constexpr std::size_t capacity = std::size_t{1} << 37, alignment = 256, gap = 256;
   // With small pages, mprotect takes a millisecond for each 32 MB.
   static constexpr std::size_t page = std::size_t{2} << 20;
   static constexpr unsigned char mark = 0xa5;
