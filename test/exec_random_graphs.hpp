@@ -1,6 +1,6 @@
 // Random graphs of all operations over values of every kind, in which any value may have several readers, be
-// an output, or lead nowhere. The same seed gives the same graph, with any
-// compiler: at most one argument of a call draws random numbers.
+// an output, or lead nowhere. The same seed gives the same graph with any compiler, because at most one
+// argument of a call draws random numbers.
 //
 //     const DynamicPlan plan([&](auto& g) { exec_random_graphs::define(g, Philox{seed, 79}); });
 //     CHECK(exec_compare::difference<exec::Host<f32>>(plan, {.seed = seed}) == "");

@@ -3,7 +3,6 @@
 // each read takes; exceptions in that order too.
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <future>
 #include <latch>
 #include <string>
@@ -11,9 +10,8 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
+#include "address_limit.hpp"
 #include "data_files.hpp"
 #include "sanitized.hpp"
 #include <convoy/core/hash.hpp>
@@ -136,17 +134,11 @@ TEST_CASE("an exception comes out behind the batches before it, whichever reader
 
 TEST_CASE("threads that the system cannot start are an error") {
   if (sanitized) return;  // a sanitizer reserves more address space than can be limited
-  // Room for the stacks of some threads, but not of all.
-  rlimit before{};
-  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
-  std::size_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  rlimit limited = before;
-  limited.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + (std::size_t{100} << 20);
   const Uneven set;
-  REQUIRE(setrlimit(RLIMIT_AS, &limited) == 0);
-  const std::string error = sentence<Error>([&] { Loader loader(set, {.batch = 1, .readers = 100}); });
-  REQUIRE(setrlimit(RLIMIT_AS, &before) == 0);
+  const std::string error = sentence<Error>([&] {
+    const AddressLimit limit(std::size_t{100} << 20);
+    Loader loader(set, {.batch = 1, .readers = 100});
+  });
   CHECK(data_files::contains(error, "data: a loader could start only "));
   CHECK(data_files::contains(error, " of 100 reader threads: "));
 }

@@ -223,11 +223,9 @@ struct Graph {
   /// Whether cuDNN has an engine on sm_90.
   /// - Statistics: 16 bits, directly behind a convolution whose input and output channels are multiples of 8.
   /// - An image that is scaled, shifted and passed through a ReLU as it is read: f16 only, in a convolution
-  /// with
-  ///   statistics and in the gradient of a filter.
+  ///   with statistics and in the gradient of a filter.
   /// - Gradients of a batch norm's weights: f16 only, behind the gradient of a convolution's input, masked by
-  ///   a ReLU of the batch norm's output. An addend of that gradient or of that output requires a stride
-  ///   of 1.
+  ///   a ReLU of the batch norm's output. An addend of that gradient or of that output requires stride 1.
   /// - Products: attention only, in 16 bits, with head sizes that are multiples of 8 up to 128.
   bool has_engine() const {
     if (has(Kind::product)) return has_attention && attends();

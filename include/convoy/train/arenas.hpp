@@ -52,8 +52,8 @@ struct TensorGroups {
   std::vector<optim::ArenaTensor> tensors;
   std::vector<optim::Group> groups;
 };
-/// Throws ConfigError for a group that matches no parameter, or whose scale or decay is
-/// negative or not finite.
+/// Throws ConfigError for a group that matches no parameter, or whose scale or decay is negative or not
+/// finite.
 TensorGroups tensor_groups(const Plan& plan, const std::vector<optim::GroupOptions>& groups, bool decay_all);
 
 /// For each parameter, whether rules for matrices (Muon) update it as one: every parameter of two or more
