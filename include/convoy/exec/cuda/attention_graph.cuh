@@ -146,7 +146,7 @@ class AttentionGraph : public OperationGraph {
     Tensor inner = tensor(sum_type, {a_.rows, a_.heads, positions, width},
                           {a_.heads * positions * width, positions * width, width, 1}, Memory::none);
     pointwise(CUDNN_POINTWISE_MUL, slopes(), &results(), inner);
-    pointwise(CUDNN_POINTWISE_MUL, reduce(CUDNN_REDUCE_TENSOR_ADD, inner), &kept_share(), means());
+    pointwise(CUDNN_POINTWISE_MUL, reduce(CUDNN_REDUCE_TENSOR_ADD, inner), &one(), means());
 
     Tensor probability = exponential(masked(each(CUDNN_POINTWISE_SUB, scores(), kept())));
     const Descriptor* used = &probability;
@@ -185,7 +185,7 @@ class AttentionGraph : public OperationGraph {
   Tensor key_gradients() const { return at(11); }
   Tensor value_gradients() const { return at(12); }
   Tensor means() const { return at(13); }
-  Tensor kept_share() const { return at(14); }
+  Tensor one() const { return at(14); }
   Tensor mask() const { return at(a_.backward ? 15 : 9); }
   Tensor factor() const { return at(a_.backward ? 16 : 10); }
 

@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 #include <convoy/exec/cuda/kernel/attention.cuh>
 #include <convoy/exec/cuda/kernel/attention_mask.cuh>
+#include <convoy/exec/cuda/kernel/elementwise.cuh>
 #include <convoy/exec/cuda/program.cuh>
 
 namespace convoy::exec::cuda {
@@ -34,7 +36,6 @@ class FusedAttentionPass {
     shape_ = shape;
     scale_ = task.scale;
     factor_ = shape.drops ? task.rule.scale : 1.0f;
-    share_ = 1 / factor_;
     const memory::Array<Draws, memory::Device> draws(p.libraries().space(), 1);
     const auto timed = [&](const CudnnTensors& tensors) { return placed(task, tensors, draws.data()); };
     plan_ = p.libraries().find_plan(
@@ -48,30 +49,36 @@ class FusedAttentionPass {
                  .before =
                      [&](const CudnnTensors& tensors) {
                        prepare(p.stream(), timed(tensors), at<i32>(tensors, 5), at<i32>(tensors, 6),
-                               shape_.drops ? at<T>(tensors, tensors.size() - 2) : nullptr);
+                               shape_.drops ? at<T>(tensors, tensors.size() - 2) : nullptr,
+                               at<T>(tensors, 3));
                      }});
     if (plan_ == nullptr) return;
     workspace_ = p.request_workspace(plan_->workspace, time, time);
     lengths_ = p.request(2 * lengths_of(task) * sizeof(i32), time, time);
-    if (shape_.drops) mask_ = p.request(shape_.mask_bytes(), time, time);
+    if (!shape_.drops) return;
+    mask_ = p.request(shape_.mask_bytes(), time, time);
+    if (shape_.backward)
+      results_ = p.request(static_cast<std::size_t>(results_of(task)) * sizeof(T), time, time);
   }
 
   /// `task` has all its addresses, except perhaps that of the draws.
   void bind(Program& p, const AttentionTask<T>& task) {
     const i32* const lengths = p.address<i32>(lengths_);
+    const T* const results = results_ ? p.address<T>(results_) : task.y;
     CudnnTensors tensors = {
-        task.part[0], task.part[1], task.part[2], task.y, task.kept, lengths, lengths + lengths_of(task),
+        task.part[0], task.part[1], task.part[2], results, task.kept, lengths, lengths + lengths_of(task),
         &scale_,      &nothing_};
     if (shape_.backward)
       tensors.insert(tensors.end(),
-                     {task.dy, task.gradient[0], task.gradient[1], task.gradient[2], task.means, &share_});
+                     {task.dy, task.gradient[0], task.gradient[1], task.gradient[2], task.means, &one_});
     if (shape_.drops) tensors.insert(tensors.end(), {p.address<T>(mask_), &factor_});
     arguments_ = Cudnn::arguments(tensors, p.workspace(workspace_));
   }
 
   void run(Program& p, const AttentionTask<T>& task) const {
     i32* const lengths = p.address<i32>(lengths_);
-    prepare(p.stream(), task, lengths, lengths + lengths_of(task), p.address<T>(mask_));
+    prepare(p.stream(), task, lengths, lengths + lengths_of(task), p.address<T>(mask_),
+            p.address<T>(results_));
     p.libraries().cudnn().run(*plan_, arguments_);
     if (task.lengths == nullptr) return;
     if (shape_.backward)
@@ -97,17 +104,23 @@ class FusedAttentionPass {
   static std::size_t lengths_of(const AttentionTask<T>& task) {
     return (static_cast<std::size_t>(task.rows) + 3) / 4 * 4;
   }
-  void prepare(cudaStream_t stream, const AttentionTask<T>& task, i32* queries, i32* keys, T* mask) const {
+  static std::int64_t results_of(const AttentionTask<T>& task) {
+    return std::int64_t{task.rows} * task.queries * task.heads * task.value_features;
+  }
+  void prepare(cudaStream_t stream, const AttentionTask<T>& task, i32* queries, i32* keys, T* mask,
+               T* results) const {
     write_attention_lengths(stream, task, queries, keys);
-    if (shape_.drops) write_attention_mask(stream, task, mask);
+    if (!shape_.drops) return;
+    write_attention_mask(stream, task, mask);
+    if (shape_.backward) scale(stream, results_of(task), 1 / factor_, task.y, results);
   }
 
   FusedAttention shape_;
   const CudnnPlan* plan_ = nullptr;
-  Location workspace_, lengths_, mask_;
+  Location workspace_, lengths_, mask_, results_;
   Descriptor arguments_;
-  // The factor of scores; the score of masked pairs; the share that dropout keeps, and its inverse.
-  float scale_ = 1, nothing_ = -INFINITY, share_ = 1, factor_ = 1;
+  // The factor of scores; the score of masked pairs; 1; the factor of probabilities that dropout keeps.
+  float scale_ = 1, nothing_ = -INFINITY, one_ = 1, factor_ = 1;
 };
 
 }  // namespace convoy::exec::cuda

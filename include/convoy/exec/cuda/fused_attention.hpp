@@ -79,8 +79,9 @@ struct FusedAttention {
   /// Queries, keys, values, results, and for each query the log-sum-exp of its scores; for each row the
   /// number of valid queries and of valid keys, the latter at least 1; the factor of scores, and the score of
   /// masked pairs. Then, for backward: the gradients of the results, queries, keys and values, scratch memory
-  /// of one number per query, and the share that dropout keeps. Then, with dropout: the mask, 1 for each
-  /// probability that is kept, else 0, and the factor of kept probabilities.
+  /// of one number per query, and 1. Then, with dropout: the mask, 1 for each probability that is kept, else
+  /// 0, and the factor of kept probabilities. Backward with dropout takes the results times the share that
+  /// dropout keeps: cuDNN's pattern has a number for that share, which cuDNN 9.19 takes for 1.
   std::vector<AttentionTensor> tensors() const {
     const AttentionTensor of_rows{DType::i32, {rows, 1, 1, 1}, {1, 1, 1, 1}},
         of_queries{DType::f32, {rows, heads, queries, 1}, {heads * queries, queries, 1, 1}},

@@ -128,6 +128,23 @@ void add(cudaStream_t stream, std::int64_t count, const T* a, const T* b, T* y, 
 }
 
 template <class T>
+__global__ void scale_elements(std::int64_t count, float factor, const T* x, T* y) {
+  for_each_vector<T>(count, [&](auto width, std::int64_t at) {
+    float v[width];
+    load(v, x + at);
+    for (int k = 0; k < width; ++k) v[k] *= factor;
+    store(y + at, v);
+  });
+}
+
+/// y = factor * x; `y` may be `x`.
+template <class T>
+void scale(cudaStream_t stream, std::int64_t count, float factor, const T* x, T* y) {
+  device::launch({.stream = stream, .grid = device::blocks_for(vectors_of<T>(count))}, scale_elements<T>,
+                 count, factor, x, y);
+}
+
+template <class T>
 __global__ void multiply_elements(std::int64_t count, const T* a, const T* second, const T* b, T* y,
                                   bool accumulate) {
   for_each_vector<T>(count, [&](auto width, std::int64_t at) {
