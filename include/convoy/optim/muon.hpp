@@ -98,13 +98,15 @@ struct Muon {
     using Constants = Muon::Constants;
     float adjustment;  ///< of the rate
     CONVOY_HD float operator()(float p, float o, const Constants& k) const {
-      return p - k.decay * p - k.lr * adjustment * o;
+      return multiply_add(-(k.lr * adjustment), o, multiply_add(-k.decay, p, p));
     }
   };
   /// p -= lr decay p, for columns that never have a gradient.
   struct Decay {
     using Constants = Muon::Constants;
-    CONVOY_HD float operator()(float p, float, const Constants& k) const { return p - k.decay * p; }
+    CONVOY_HD float operator()(float p, float, const Constants& k) const {
+      return multiply_add(-k.decay, p, p);
+    }
   };
 
   /// One iteration: A = X X'; B = b A + c A^2; a X + B X, whose singular values are nearer to 1.
