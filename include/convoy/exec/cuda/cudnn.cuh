@@ -91,11 +91,13 @@ class Cudnn {
   using Accepts = std::function<bool(const CudnnPlan&)>;
 
   /// At most `most` plans, the most promising first, whose workspace is at most `limit` bytes, whose results
-  /// are the same in every run, and which `accepts` accepts. Unless `reduced_products`, plans that round
-  /// their inputs or transform them with a loss of digits are left out. Of attentions and fused convolutions,
-  /// no more than `most_compiled` plans that cuDNN compiles when it builds them are built, unless all of
-  /// these are refused: building one takes up to seconds. They are compiled side by side; `accepts` gets one
-  /// plan after another. Throws DeviceError, which names the work, if cuDNN fails.
+  /// cuDNN calls the same in every run, and which `accepts` accepts. The sums of fused convolutions are not
+  /// the same, whatever cuDNN 9.19 says: on an H200 each of its plans gave other last bits in every run.
+  /// Unless `reduced_products`, plans that round their inputs or transform them with a loss of digits are
+  /// left out. Of attentions and fused convolutions, no more than `most_compiled` plans that cuDNN compiles
+  /// when it builds them are built, unless all of these are refused: building one takes up to seconds. They
+  /// are compiled side by side; `accepts` gets one plan after another. Throws DeviceError, which names the
+  /// work, if cuDNN fails.
   std::vector<CudnnPlan> plans(const Convolution& c, std::size_t limit, std::size_t most,
                                const Accepts& accepts = any) const {
     return naming(c, [&] {

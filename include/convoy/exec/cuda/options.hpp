@@ -16,10 +16,11 @@ struct CudaOptions {
   int candidates = 8;  ///< algorithms of each convolution, attention and matrix product that are timed, once;
                        ///< 1: the first that the GPU runs is taken untimed, as it is for a batch smaller than
                        ///< the usual one, which comes once an epoch and fuses nothing
-  int workspace_mib = 256;      ///< largest workspace of one convolution or attention
-  bool fuse_batch_norm = true;  ///< in bf16 and f16, convolutions compute the sums of batch norms, and in f16
-                                ///< normalize what they read, if cuDNN has kernels for that which take less
-                                ///< time
+  int workspace_mib = 256;       ///< largest workspace of one convolution or attention
+  bool fuse_batch_norm = false;  ///< in bf16 and f16, convolutions compute the sums of batch norms, and in
+                                 ///< f16 normalize what they read, if cuDNN has kernels for that which take
+                                 ///< less time; cuDNN adds these sums in another order in every run, so that
+                                 ///< two runs differ in the last bits
   bool fuse_attention = true;  ///< in bf16 and f16, cuDNN computes attentions if it has kernels that give the
                                ///< same bits in every run and take less time
   int logits_mib = 128;  ///< most memory for the logits of a linear layer and its cross-entropy at a time; at
