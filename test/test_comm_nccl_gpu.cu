@@ -3,10 +3,13 @@
 // TIMEOUT: 300
 // NCCL itself on one GPU, in a world of one rank: starts, exchanges, splits, registrations and both ends of a
 // communicator.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -72,7 +75,11 @@ TEST_CASE_TEMPLATE("NCCL exchanges what one rank has", C, nccl_alone::All, nccl_
     CAPTURE(registers);
     CHECK(run([&](const auto& at) {
             C comm(at, {.deadline = Seconds(20), .register_arenas = registers, .connects_alone = true});
-            CHECK(trained(comm) == std::vector<float>(count, 0 + 1 + 2 + 3 + 4));
+            const std::vector<float> parameters = trained(comm);
+            // A scale of int8 is rounded, and the error is fed back.
+            const float most = std::is_same_v<C, Int8> ? 1e-5f : 0.0f;
+            CHECK(std::all_of(parameters.begin(), parameters.end(),
+                              [&](float x) { return std::abs(x - (0 + 1 + 2 + 3 + 4)) <= most; }));
           }) == "");
   }
 }
