@@ -117,15 +117,26 @@ def step_rows(steps):
                row.get("of_kernels", ""), *beside)
 
 
-def parts(folder):
-    """The end of the output of each command of a part."""
+def parts(folder, but_done=False):
+    """The end of the output of each command of a part; with `but_done`, of those that did not end well."""
     outputs = sorted((path for path in folder.glob("*") if path.suffix != ".done"), key=lambda path: path.stat().st_mtime)
+    if but_done:
+        outputs = [path for path in outputs if not path.with_name(path.name + ".done").exists()]
     kept = []
     for path in outputs:
         output = path.read_text(errors="replace").splitlines()
         of_note = r"^== |test cases|assertions|ERROR|FAIL|cut off|is not here"
         kept += [*[line for line in output[:-3] if re.search(of_note, line)][-12:], *output[-3:]]
-    return kept or ["did not run"]
+    return kept
+
+
+def tests(folder):
+    """How many test cases passed, and the end of the output of the others."""
+    names = folder / "tests.names"
+    if not names.exists():
+        return ["did not run"]
+    passed = len(list(folder.glob("tests/*.done")))
+    return [f"{passed} of {len(names.read_text().splitlines())} test cases passed", *parts(folder / "tests", but_done=True)]
 
 
 def main():
@@ -157,8 +168,8 @@ def main():
                    for row in bench if "GB_per_sec" in row])
     page += ["## Attention and Muon", ""]
     page += table(["case", "ms", "TFLOP/s"], [(row["name"], row["ms"], row["TFLOP_per_sec"]) for row in bench if "ms" in row])
-    page += ["## Tests", "", "```", *parts(folder / "tests"), "```", ""]
-    page += ["## compute-sanitizer", "", "```", *parts(folder / "sanitizer"), "```"]
+    page += ["## Tests", "", "```", *tests(folder), "```", ""]
+    page += ["## compute-sanitizer", "", "```", *(parts(folder / "sanitizer") or ["did not run"]), "```"]
     name = re.sub(r"[^a-z0-9]+", "-", device.split(",")[0].lower()).strip("-")
     target = pathlib.Path("bench/results") / f"{name}-{date}"
     target.with_suffix(".md").write_text("\n".join(page) + "\n")

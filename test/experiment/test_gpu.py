@@ -48,11 +48,13 @@ class Gpu(Case):
                               stderr=subprocess.STDOUT, text=True, timeout=60)
         return done.returncode, done.stdout
 
+    lists = ("""[ "$1" = --list-test-cases ] && { echo "[doctest] listing"; echo "===="; echo "a case, and more<float>"; exit; }""",)
+
     def programs(self, *, bench=("exit 0",), but=()):
         """Stand-ins that end at once."""
         for name in PROGRAMS:
             if name not in but:
-                self.program(self.work / name, f'[ "$1" = --count ] || echo run >>{self.work / name}.runs', "echo '[doctest] test cases: 1 | 1 passed'")
+                self.program(self.work / name, *self.lists, f'[ "$1" = --count ] || echo "$1" >>{self.work / name}.runs')
         self.program(self.work / "gpu_bench", *bench)
 
     def runs(self, name):
@@ -71,21 +73,23 @@ class Gpu(Case):
         text = self.page()
         self.assertIn("CUDA 13.0.", text)
         self.assertIn("step/bert/128/bf16/batch:64", text)
-        self.assertEqual(text.count("1 passed"), len(PROGRAMS))
+        self.assertIn(f"{len(PROGRAMS)} of {len(PROGRAMS)} test cases passed", text)
+        for name in PROGRAMS:
+            self.assertEqual(self.work.joinpath(f"{name}.runs").read_text(), "-tc=a case? and more<float>\n")
         code, output = self.run_script()  # what is done is not done again
         self.assertEqual(code, 0, output)
         self.assertIn("bench is done", output)
 
     def test_a_program_that_does_not_end_when_asked_is_killed_and_runs_again(self):
         self.programs()
-        self.program(self.work / PROGRAMS[0], "trap '' TERM", "while :; do sleep 1; done")
+        self.program(self.work / PROGRAMS[0], *self.lists, "trap '' TERM", "while :; do sleep 1; done")
         code, output = self.run_script("tests", GPU_SECONDS="1")
         self.assertEqual(code, 1, output)
-        self.assertEqual(output.count("1 passed"), len(PROGRAMS) - 1)
+        self.assertIn(f"{len(PROGRAMS) - 1} of {len(PROGRAMS)} test cases passed", output)
         self.assertIn("tests was cut off", output)
         code, output = self.run_script("report")
         self.assertIn("Cut off, so that cases are missing: tests.", self.page())
-        self.assertIn(f"{PROGRAMS[0]} was cut off", self.page())
+        self.assertIn(f"{PROGRAMS[0]} a_case__and_more_float_ was cut off", self.page())
         self.programs()
         code, output = self.run_script()
         self.assertEqual(code, 0, output)
