@@ -1,6 +1,7 @@
 // Vectors in kernels: accessed 16 bytes at a time, computed in f32; and sums over warps and blocks.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -34,6 +35,22 @@ __device__ T narrow(float x) {
   }
 }
 
+/// Two numbers rounded to T, which has 16 bits, in a word. A pair is converted by one instruction, while
+/// single numbers are converted by a unit that takes few of them at once.
+template <class T>
+__device__ std::uint32_t pair_of(float first, float second) {
+  const auto joined = [](unsigned short low, unsigned short high) {
+    return static_cast<std::uint32_t>(low) | static_cast<std::uint32_t>(high) << 16;
+  };
+  if constexpr (std::is_same_v<T, bf16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return joined(__bfloat16_as_ushort(pair.x), __bfloat16_as_ushort(pair.y));
+  } else {
+    const __half2 pair = __floats2half2_rn(first, second);
+    return joined(__half_as_ushort(pair.x), __half_as_ushort(pair.y));
+  }
+}
+
 /// Number of elements in one 16-byte access.
 template <class T>
 inline constexpr int lanes = 16 / static_cast<int>(sizeof(T));
@@ -43,6 +60,19 @@ template <class T, int width = lanes<T>>
 struct alignas(static_cast<std::size_t>(width) * sizeof(T)) Lanes {
   T lane[width];
 };
+
+/// Rounds as many numbers as one vector has to T, and stores this; the address is a multiple of 16 bytes.
+template <class T>
+__device__ void store_vector(T* to, const float* x) {
+  // nvcc may split a vector whose elements were computed into several stores, but not a single number.
+  __extension__ using Bits [[gnu::may_alias]] = unsigned __int128;
+  auto& there = *reinterpret_cast<Bits*>(to);
+  if constexpr (std::is_same_v<T, float>)
+    there = std::bit_cast<Bits>(make_float4(x[0], x[1], x[2], x[3]));
+  else
+    there = std::bit_cast<Bits>(make_uint4(pair_of<T>(x[0], x[1]), pair_of<T>(x[2], x[3]),
+                                           pair_of<T>(x[4], x[5]), pair_of<T>(x[6], x[7])));
+}
 
 /// Loads or stores one vector; the address is a multiple of 16 bytes.
 template <class T>

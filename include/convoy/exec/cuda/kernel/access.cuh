@@ -29,11 +29,7 @@ template <int W, class T>
 __device__ void store(T* to, const float (&values)[W]) {
   constexpr int step = device::lanes<T>;
   if constexpr (W % step == 0) {
-    for (int i = 0; i < W; i += step) {
-      device::Lanes<T> part;
-      for (int k = 0; k < step; ++k) part.lane[k] = device::narrow<T>(values[i + k]);
-      device::store_lanes(to + i, part);
-    }
+    for (int i = 0; i < W; i += step) device::store_vector(to + i, values + i);
   } else {
     for (int i = 0; i < W; ++i) to[i] = device::narrow<T>(values[i]);
   }

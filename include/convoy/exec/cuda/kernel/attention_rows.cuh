@@ -34,13 +34,6 @@ struct MmaPlace {
   }
 };
 
-/// Two numbers rounded to T, packed in a word.
-template <class T>
-__device__ std::uint32_t pair_of(float first, float second) {
-  return static_cast<std::uint32_t>(device::narrow<T>(first).bits) |
-         static_cast<std::uint32_t>(device::narrow<T>(second).bits) << 16;
-}
-
 /// Rows of one head in shared memory, D features wide. Lines are padded by 16 bytes, so that 8 lines, which
 /// are read at once, lie in different banks.
 template <class T, int D>
@@ -106,9 +99,10 @@ struct SharedRows {
   __device__ void weigh(float (&sum)[D / 8][4], const float (&weight)[N][4]) const {
     const T* const from = data + MmaPlace::lane() % 16 * line + MmaPlace::lane() / 16 * 8;
     for (int n = 0; n < N; n += 2) {
-      const std::uint32_t a[4] = {
-          pair_of<T>(weight[n][0], weight[n][1]), pair_of<T>(weight[n][2], weight[n][3]),
-          pair_of<T>(weight[n + 1][0], weight[n + 1][1]), pair_of<T>(weight[n + 1][2], weight[n + 1][3])};
+      const std::uint32_t a[4] = {device::pair_of<T>(weight[n][0], weight[n][1]),
+                                  device::pair_of<T>(weight[n][2], weight[n][3]),
+                                  device::pair_of<T>(weight[n + 1][0], weight[n + 1][1]),
+                                  device::pair_of<T>(weight[n + 1][2], weight[n + 1][3])};
       for (int f = 0; f < D / 8; f += 2) {
         std::uint32_t b[4];
         device::load_transposed(b, from + 8 * n * line + 8 * f);
@@ -127,7 +121,7 @@ struct SharedRows {
       for (int h = 0; h < 2; ++h)
         *reinterpret_cast<std::uint32_t*>(data + (MmaPlace::row() + 8 * h) * line + 8 * f +
                                           MmaPlace::column()) =
-            pair_of<T>(rows[f][2 * h] * factor, rows[f][2 * h + 1] * factor);
+            device::pair_of<T>(rows[f][2 * h] * factor, rows[f][2 * h + 1] * factor);
     __syncwarp();
     for (int item = MmaPlace::lane(); item < 16 * pieces; item += device::warp_size) {
       const int row = MmaPlace::warp_row() + item / pieces, feature = item % pieces * width;
