@@ -61,7 +61,33 @@ struct alignas(static_cast<std::size_t>(width) * sizeof(T)) Lanes {
   T lane[width];
 };
 
-/// Rounds as many numbers as one vector has to T, and stores this; the address is a multiple of 16 bytes.
+/// Loads or stores one vector; the address is a multiple of 16 bytes.
+template <class T>
+__device__ Lanes<T> load_lanes(const T* from) {
+  return *reinterpret_cast<const Lanes<T>*>(from);
+}
+template <class T>
+__device__ void store_lanes(T* to, const Lanes<T>& values) {
+  *reinterpret_cast<Lanes<T>*>(to) = values;
+}
+
+/// Loads one vector as f32; the address is a multiple of 16 bytes.
+template <class T>
+__device__ void load_vector(float* x, const T* from) {
+  const Lanes<T> values = load_lanes(from);
+  if constexpr (std::is_same_v<T, bf16>) {
+    const auto all = std::bit_cast<uint4>(values);
+    const std::uint32_t words[] = {all.x, all.y, all.z, all.w};
+    for (int k = 0; k < 4; ++k) {
+      x[2 * k] = __uint_as_float(words[k] << 16);
+      x[2 * k + 1] = __uint_as_float(words[k] & 0xffff0000u);  // nvcc would move these bits down and up again
+    }
+  } else {
+    for (int k = 0; k < lanes<T>; ++k) x[k] = widen(values.lane[k]);
+  }
+}
+
+/// Rounds the numbers of a vector to T, and stores it; the address is a multiple of 16 bytes.
 template <class T>
 __device__ void store_vector(T* to, const float* x) {
   // nvcc may split a vector whose elements were computed into several stores, but not a single number.
@@ -74,17 +100,7 @@ __device__ void store_vector(T* to, const float* x) {
                                            pair_of<T>(x[4], x[5]), pair_of<T>(x[6], x[7])));
 }
 
-/// Loads or stores one vector; the address is a multiple of 16 bytes.
-template <class T>
-__device__ Lanes<T> load_lanes(const T* from) {
-  return *reinterpret_cast<const Lanes<T>*>(from);
-}
-template <class T>
-__device__ void store_lanes(T* to, const Lanes<T>& values) {
-  *reinterpret_cast<Lanes<T>*>(to) = values;
-}
-
-/// The same for 1 or 4 floats; 4 are aligned to 16 bytes.
+/// Loads or stores 1 or 4 floats; 4 are aligned to 16 bytes.
 template <int width>
 __device__ Lanes<float, width> load_floats(const float* from) {
   return *reinterpret_cast<const Lanes<float, width>*>(from);

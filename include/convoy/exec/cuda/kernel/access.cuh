@@ -15,10 +15,7 @@ template <int W, class T>
 __device__ void load(float (&to)[W], const T* from) {
   constexpr int step = device::lanes<T>;
   if constexpr (W % step == 0) {
-    for (int i = 0; i < W; i += step) {
-      const device::Lanes<T> part = device::load_lanes(from + i);
-      for (int k = 0; k < step; ++k) to[i + k] = device::widen(part.lane[k]);
-    }
+    for (int i = 0; i < W; i += step) device::load_vector(to + i, from + i);
   } else {
     for (int i = 0; i < W; ++i) to[i] = device::widen(from[i]);
   }
