@@ -61,6 +61,10 @@ struct DropoutRule {
 
   explicit constexpr DropoutRule(float p)
       : threshold(static_cast<std::int32_t>(p * 0x1p24f)), scale(1.0f / (1.0f - p)) {}
+  /// Whether the element of a Philox word is kept: Draws::number(word) is not below the threshold.
+  CONVOY_HD constexpr bool keeps(std::uint32_t word) const {
+    return word >= static_cast<std::uint32_t>(threshold) << 8;
+  }
 };
 
 }  // namespace convoy::exec

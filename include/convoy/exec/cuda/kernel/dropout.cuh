@@ -18,20 +18,57 @@ __device__ inline std::array<std::uint32_t, 4> words_of(const Draws& draws, int 
                 draws.key);
 }
 
-/// Which of `V` neighbors in each quarter of a chunk are kept: bit q * V + k is that of element k of quarter
-/// q. The words of the first element are those of block `block` of row `row`.
-template <int V>
-__device__ unsigned kept_in_quarters(const Draws& draws, const DropoutRule& rule, int row,
-                                     std::uint32_t block) {
-  unsigned kept = 0;
-  for (int k = 0; k < V; ++k) {
-    const auto words = words_of(draws, row, block + static_cast<unsigned>(k));
-    for (int q = 0; q < 4; ++q)
-      kept |= static_cast<unsigned>(Draws::number(words[static_cast<std::size_t>(q)]) >= rule.threshold)
-              << (q * V + k);
-  }
-  return kept;
+/// Whether element `e` of a row is kept.
+__device__ inline bool keeps(const Draws& draws, const DropoutRule& rule, int row, std::int64_t e) {
+  constexpr int blocks = Draws::blocks_a_chunk;
+  const auto words = words_of(draws, row, static_cast<std::uint32_t>(e / Draws::chunk * blocks + e % blocks));
+  unsigned kept = 0;  // bits of all four, because an index of a word would put the words into memory
+  for (int q = 0; q < 4; ++q)
+    kept |= static_cast<unsigned>(rule.keeps(words[static_cast<std::size_t>(q)])) << q;
+  return (kept >> (e % Draws::chunk / blocks) & 1u) != 0;
 }
+
+/// The draws of a warp for elements side by side: no block of words is computed twice, as its four words
+/// belong to elements of several threads. At once, a warp takes `span` elements, a thread `vectors` times `V`
+/// of them.
+template <int V>
+struct WarpDraws {
+  static constexpr int elements_a_call = 4 * device::warp_size;
+  static constexpr int span = V < 4 ? elements_a_call : V * device::warp_size;
+  static constexpr int vectors = span / (V * device::warp_size);
+
+  /// Index of this thread in its warp.
+  __device__ static int lane() {
+    return static_cast<int>(threadIdx.x % static_cast<unsigned>(device::warp_size));
+  }
+  /// The first element of a vector of this thread, counted from the first of the warp.
+  __device__ static int element(int vector) { return (vector * device::warp_size + lane()) * V; }
+
+  /// Which elements of this thread are kept: bit k * V + i is that of element i of vector k. All threads of
+  /// the warp call this. `first`, the warp's first element in a row, is a multiple of Draws::chunk.
+  __device__ static unsigned kept(const Draws& draws, const DropoutRule& rule, int row, std::int64_t first) {
+    constexpr int chunk = Draws::chunk, quarter = Draws::blocks_a_chunk;
+    unsigned of_quarter[vectors] = {};
+    for (int call = 0; call < span / elements_a_call; ++call) {
+      const std::int64_t block = first / 4 + call * device::warp_size + lane();
+      const auto words = words_of(draws, row, static_cast<std::uint32_t>(block));
+      unsigned both[4];  // of a quarter of two chunks: bits 0 to 15 are those of the first chunk
+      for (int q = 0; q < 4; ++q)
+        both[q] = __ballot_sync(device::full_warp, rule.keeps(words[static_cast<std::size_t>(q)]));
+      for (int k = 0; k < vectors; ++k) {
+        const int own = element(k) % chunk / quarter;  // selected by its bits: an index would need memory
+        const unsigned low = own % 2 == 0 ? both[0] : both[1], high = own % 2 == 0 ? both[2] : both[3];
+        if (element(k) / elements_a_call == call) of_quarter[k] = own < 2 ? low : high;
+      }
+    }
+    unsigned kept = 0;
+    for (int k = 0; k < vectors; ++k) {
+      const int bit = element(k) % elements_a_call / chunk * quarter + element(k) % quarter;
+      kept |= (of_quarter[k] >> bit & ((1u << V) - 1)) << (k * V);
+    }
+    return kept;
+  }
+};
 
 /// Multiplies v by the scale where it is kept, else zeroes it; bit `bit` + k of `kept` is element k's.
 template <int V>
@@ -54,22 +91,19 @@ __device__ void drop(unsigned kept, int bit, float scale, const T* x, const T* s
   store(y + at, v);
 }
 
-// A thread takes V elements of each quarter of a chunk, because these share V blocks of four words.
 template <int V, class T>
 __global__ void drop_rows(const Draws* draws, DropoutRule rule, int rows, std::int64_t elements, const T* x,
                           const T* second, const T* addend, T* y) {
-  constexpr int quarter = Draws::blocks_a_chunk, parts = quarter / V;
-  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int part = static_cast<int>(item % parts) * V;
-  const std::int64_t first = item / parts * Draws::chunk + part;
+  using Warp = WarpDraws<V>;
+  const unsigned warps = blockDim.x / device::warp_size, warp = threadIdx.x / device::warp_size;
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * warps + warp) * Warp::span;
   if (first >= elements) return;
   const Draws from = *draws;
-  const auto block = static_cast<std::uint32_t>(item / parts * quarter + part);
   for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
-    const unsigned kept = kept_in_quarters<V>(from, rule, row, block);
-    for (int q = 0; q < 4; ++q)
-      if (first + q * quarter < elements)
-        drop<V>(kept, q * V, rule.scale, x, second, addend, y, row * elements + first + q * quarter);
+    const unsigned kept = Warp::kept(from, rule, row, first);
+    for (int k = 0; k < Warp::vectors; ++k)
+      if (const std::int64_t e = first + Warp::element(k); e < elements)
+        drop<V>(kept, k * V, rule.scale, x, second, addend, y, row * elements + e);
   }
 }
 
@@ -95,7 +129,7 @@ __global__ void drop_images(const Draws* draws, DropoutRule rule, int rows, int 
       const auto words = words_of(from, row, block);
       const int word = static_cast<int>(e % Draws::chunk) / quarter;  // 0 where maps are whole chunks
       for (int q = 0; q < 4; ++q) {
-        const unsigned keep = Draws::number(words[static_cast<std::size_t>(q)]) >= rule.threshold;
+        const unsigned keep = rule.keeps(words[static_cast<std::size_t>(q)]);
         if constexpr (chunks)
           kept |= keep << (q * V + k);
         else if (q == word)
@@ -117,8 +151,8 @@ void dropout(cudaStream_t stream, const Draws* draws, const DropoutRule& rule, i
              std::int64_t elements, const T* x, const T* second, const T* addend, T* y) {
   constexpr int width = device::lanes<T>;
   const bool whole = elements % width == 0;
-  const std::int64_t chunks = (elements + Draws::chunk - 1) / Draws::chunk;
-  device::launch(over_images(stream, rows, chunks * (Draws::blocks_a_chunk / (whole ? width : 1))),
+  const int span = whole ? WarpDraws<width>::span : WarpDraws<1>::span;
+  device::launch(over_images(stream, rows, (elements + span - 1) / span * device::warp_size),
                  whole ? drop_rows<width, T> : drop_rows<1, T>, draws, rule, rows, elements, x, second,
                  addend, y);
 }

@@ -36,40 +36,41 @@ struct ResidualNormTask : LayerNormTask<T> {
   bool accumulate_branch = false;
 };
 
-/// How the threads of a row share its elements.
+/// How the draws for the elements of a row are made.
 enum class Dropping : unsigned char {
-  none,    ///< vectors side by side, without dropout
-  chunks,  ///< rows are whole chunks: a thread takes a vector in each quarter of one; these share blocks of
-           ///< words
-  words,   ///< one element at a time, which uses one word of four
+  none,    ///< there are none
+  chunks,  ///< rows are whole chunks: the threads of a warp draw for each other
+  words,   ///< each thread draws for its own elements, one at a time, and uses one word of four
 };
 
 template <Dropping form, int W, int threads>
 struct RowPieces {
-  static constexpr int quarter = Draws::blocks_a_chunk;
-  static constexpr int together = form == Dropping::chunks ? 4 : 1;  ///< vectors, a quarter apart
   static_assert(form != Dropping::words || W == 1);
 
   /// Calls `visit` with the first element of each vector of this thread in a row of n elements.
   template <class Visit>
   __device__ static void for_each(int n, Visit visit) {
-    for_each_group(n, [&](int first) {
-      for (int q = 0; q < together; ++q) visit(first + q * quarter);
-    });
-  }
-  /// The same with the first element of each group of vectors that are a quarter apart.
-  template <class Visit>
-  __device__ static void for_each_group(int n, Visit visit) {
-    constexpr int parts = form == Dropping::chunks ? quarter / W : 1;
     CONVOY_NOT_UNROLLED
-    for (int item = Team<threads>::thread(); item * together * W < n; item += threads)
-      visit(form == Dropping::chunks ? item / parts * Draws::chunk + item % parts * W : item * W);
+    for (int i = Team<threads>::thread() * W; i < n; i += threads * W) visit(i);
   }
-  /// Which elements are kept of a group whose first is element `e` of row `row` of the batch.
-  __device__ static unsigned kept(const Draws& draws, const DropoutRule& rule, int row, std::int64_t e) {
-    const unsigned kept = kept_in_quarters<W>(
-        draws, rule, row, static_cast<std::uint32_t>(e / Draws::chunk * quarter + e % quarter));
-    return form == Dropping::chunks ? kept : kept >> (e % Draws::chunk / quarter) & 1u;
+  /// The same for all threads of a warp together, with any i.
+  template <class Visit>
+  __device__ static void for_each_of_warp(int n, Visit visit) {
+    const int lane = Team<threads>::thread() % device::warp_size * W;
+    CONVOY_NOT_UNROLLED
+    for (int i = Team<threads>::thread() * W; i - lane < n; i += threads * W) visit(i);
+  }
+  /// Which elements are kept of the vector whose first is element `e` of row `row` of the batch. All threads
+  /// of the warp call this. The draws are read anew each time, because the keys of all rounds of Philox would
+  /// take too many registers.
+  template <class T>
+  __device__ static unsigned kept(const ResidualNormTask<T>& t, int row, std::int64_t e) {
+    if constexpr (form == Dropping::none)
+      return 0;
+    else if constexpr (form == Dropping::chunks)
+      return WarpDraws<W>::kept(*t.draws, t.rule, row, e - WarpDraws<W>::element(0));
+    else
+      return keeps(*t.draws, t.rule, row, e) ? 1 : 0;
   }
 };
 
@@ -81,29 +82,24 @@ __global__ void __launch_bounds__(team_block<threads>, threads == device::warp_s
   using Pieces = RowPieces<form, W, threads>;
   const int n = t.features;
   const float count = static_cast<float>(n);
-  Draws draws;
-  if constexpr (form != Dropping::none) draws = *t.draws;
   for (std::int64_t row = Row::first_row(); row < t.rows; row += Row::row_step()) {
     const std::int64_t begin = row * n;
     const int batch_row = static_cast<int>(row / t.batch_row);
     const std::int64_t of_batch_row = row % t.batch_row * n;
     float sum = 0, squares = 0;
-    Pieces::for_each_group(n, [&](int first) {
-      unsigned kept = 0;
-      if constexpr (form != Dropping::none)
-        kept = Pieces::kept(draws, t.rule, batch_row, of_batch_row + first);
-      CONVOY_NOT_UNROLLED
-      for (int q = 0; q < Pieces::together; ++q) {
-        const std::int64_t at = begin + first + q * Pieces::quarter;
-        float v[W], other[W];
-        load(v, t.branch + at);
-        load(other, t.addend + at);
-        if constexpr (form != Dropping::none) drop(v, kept, q * W, t.rule.scale);
-        for (int k = 0; k < W; ++k) v[k] += other[k];
-        store(t.sum + at, v);
-        // The norm uses the sum as backward will read it, rounded to T.
-        for (int k = 0; k < W; ++k) sum += device::widen(device::narrow<T>(v[k]));
+    Pieces::for_each_of_warp(n, [&](int i) {
+      float v[W] = {}, other[W] = {};
+      if (i < n) {
+        load(v, t.branch + begin + i);
+        load(other, t.addend + begin + i);
       }
+      const unsigned kept = Pieces::kept(t, batch_row, of_batch_row + i);
+      if (i >= n) return;
+      if constexpr (form != Dropping::none) drop(v, kept, 0, t.rule.scale);
+      for (int k = 0; k < W; ++k) v[k] += other[k];
+      store(t.sum + begin + i, v);
+      // The norm uses the sum as backward will read it, rounded to T.
+      for (int k = 0; k < W; ++k) sum += device::widen(device::narrow<T>(v[k]));
     });
     // From here on a thread reads of the sum only what it wrote itself.
     const T* x = t.sum + begin;
@@ -137,16 +133,13 @@ __global__ void __launch_bounds__(team_block<threads>, threads == device::warp_s
   using Pieces = RowPieces<form, W, threads>;
   const int n = t.features;
   const float count = static_cast<float>(n);
-  Draws draws;
-  if constexpr (form != Dropping::none) draws = *t.draws;
   for (std::int64_t row = Row::first_row(); row < t.rows; row += Row::row_step()) {
     const std::int64_t begin = row * n;
     const int batch_row = static_cast<int>(row / t.batch_row);
     const std::int64_t of_batch_row = row % t.batch_row * n;
     const float mean = t.mean[row], inverse = t.inverse[row];
     float sum = 0, dot = 0;
-    // This loop only reads, so a thread need not take the elements that it will write.
-    RowPieces<Dropping::none, W, threads>::for_each(n, [&](int i) {
+    Pieces::for_each(n, [&](int i) {
       float g[W], x[W], weight[W];
       load_gradient(g, t.dy, t.second, begin + i);
       load(x, t.x + begin + i);
@@ -157,28 +150,24 @@ __global__ void __launch_bounds__(team_block<threads>, threads == device::warp_s
       }
     });
     const float of_one = Row::sum(sum, scratch) / count, of_normal = Row::sum(dot, scratch) / count;
-    Pieces::for_each_group(n, [&](int first) {
+    Pieces::for_each_of_warp(n, [&](int i) {
       unsigned kept = 0;
-      if constexpr (form != Dropping::none)
-        if (t.d_branch != nullptr) kept = Pieces::kept(draws, t.rule, batch_row, of_batch_row + first);
-      CONVOY_NOT_UNROLLED
-      for (int q = 0; q < Pieces::together; ++q) {
-        const int i = first + q * Pieces::quarter;
-        float g[W], x[W], weight[W];
-        load_gradient(g, t.dy, t.second, begin + i);
-        load(x, t.x + begin + i);
-        load(weight, t.weight + i);
-        for (int k = 0; k < W; ++k)
-          g[k] = (fmaf(g[k], weight[k], -of_one) - (x[k] - mean) * inverse * of_normal) * inverse;
-        if (t.d_addend != nullptr) {
-          float of_addend[W];
-          for (int k = 0; k < W; ++k) of_addend[k] = g[k];
-          store(t.d_addend + begin + i, of_addend, t.accumulate_addend);
-        }
-        if (t.d_branch == nullptr) continue;
-        if constexpr (form != Dropping::none) drop(g, kept, q * W, t.rule.scale);
-        store(t.d_branch + begin + i, g, t.accumulate_branch);
+      if (t.d_branch != nullptr) kept = Pieces::kept(t, batch_row, of_batch_row + i);
+      if (i >= n) return;
+      float g[W], x[W], weight[W];
+      load_gradient(g, t.dy, t.second, begin + i);
+      load(x, t.x + begin + i);
+      load(weight, t.weight + i);
+      for (int k = 0; k < W; ++k)
+        g[k] = (fmaf(g[k], weight[k], -of_one) - (x[k] - mean) * inverse * of_normal) * inverse;
+      if (t.d_addend != nullptr) {
+        float of_addend[W];
+        for (int k = 0; k < W; ++k) of_addend[k] = g[k];
+        store(t.d_addend + begin + i, of_addend, t.accumulate_addend);
       }
+      if (t.d_branch == nullptr) return;
+      if constexpr (form != Dropping::none) drop(g, kept, 0, t.rule.scale);
+      store(t.d_branch + begin + i, g, t.accumulate_branch);
     });
   }
 }
