@@ -167,21 +167,31 @@ __global__ void __launch_bounds__(attention_threads, 2) attention_results(Attent
   }
 }
 
-/// means[vector] = the inner product of a result and its gradient; one warp per vector.
-template <class T>
+/// means[vector] = the inner product of a result and its gradient. Eight threads take a vector, W features at
+/// a time.
+template <class T, int W>
 __global__ void __launch_bounds__(team_block<device::warp_size>) attention_means(AttentionTask<T> t) {
-  using Vector = Team<device::warp_size>;
-  for (std::int64_t v = Vector::first_row(); v < t.vectors(); v += Vector::row_step()) {
-    const AttentionHead<T> head(t, static_cast<int>(v / t.queries));
-    const std::int64_t at = head.place_of_result(static_cast<int>(v % t.queries));
+  using Warp = Team<device::warp_size>;
+  constexpr int together = 8, vectors = device::warp_size / together;
+  const int own = Warp::thread() % together;
+  // The threads of a warp go on together, because they add up their sums by exchanges.
+  for (std::int64_t first = Warp::first_row() * vectors; first < t.vectors();
+       first += Warp::row_step() * vectors) {
+    const std::int64_t v = first + Warp::thread() / together;
     float sum = 0;
-    for (int c = Vector::thread(); c < t.value_features; c += device::warp_size) {
-      float slope[1];
-      load_gradient(slope, t.dy, t.second, at + c);
-      sum = fmaf(slope[0], device::widen(t.y[at + c]), sum);
+    if (v < t.vectors()) {
+      const AttentionHead<T> head(t, static_cast<int>(v / t.queries));
+      const std::int64_t at = head.place_of_result(static_cast<int>(v % t.queries));
+      for (int c = own * W; c < t.value_features; c += together * W) {
+        float slope[W], result[W];
+        load(result, t.y + at + c);
+        load_gradient(slope, t.dy, t.second, at + c);
+        for (int k = 0; k < W; ++k) sum = fmaf(slope[k], result[k], sum);
+      }
     }
-    sum = device::warp_sum(sum);
-    if (Vector::thread() == 0) t.means[v] = sum;
+    for (int apart = together / 2; apart > 0; apart /= 2)
+      sum += __shfl_xor_sync(device::full_warp, sum, apart);
+    if (own == 0 && v < t.vectors()) t.means[v] = sum;
   }
 }
 
@@ -291,9 +301,9 @@ void attention_backward(cudaStream_t stream, const AttentionTask<T>& t) {
   constexpr int width = device::lanes<T>;
   const bool whole = attention_by_vectors(t);
   device::launch({.stream = stream,
-                  .grid = Team<device::warp_size>::blocks(t.vectors()),
+                  .grid = Team<device::warp_size>::blocks((t.vectors() + 3) / 4),
                   .block = team_block<device::warp_size>},
-                 attention_means<T>, t);
+                 whole ? attention_means<T, width> : attention_means<T, 1>, t);
   if constexpr (sizeof(T) == 2)
     if (attention_by_mma(t)) return attention_mma_backward(stream, t);
   if (t.gradient[1] != nullptr || t.gradient[2] != nullptr) {
