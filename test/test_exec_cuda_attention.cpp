@@ -6,6 +6,7 @@
 #include "exec_cuda_support.hpp"
 #include "sanitized.hpp"
 #include <convoy/exec/cuda/kernel/attention.cuh>
+#include <convoy/exec/cuda/kernel/attention_mask.cuh>
 #include <convoy/exec/reference/reference.hpp>
 
 using namespace convoy;
@@ -242,4 +243,39 @@ TEST_CASE_TEMPLATE("An attention has the same bits in any order", T, float, bf16
                                      .lengths = {66, 33},
                                      .dropout = 0.25f});
     });
+}
+
+TEST_CASE_TEMPLATE("The mask that cuDNN reads has the draws of each probability", T, float, bf16, f16) {
+  for (const int keys : {1, 8, 60, 64, 66, 72, 136}) {
+    CAPTURE(keys);
+    AttentionRun<T> run({.rows = 3, .queries = 7, .keys = keys, .dropout = 0.3f});
+    Array<T> mask(static_cast<std::size_t>(run.task.vectors() * keys), round<T>(NAN));
+    cuda::write_attention_mask<T>(nullptr, run.task, mask.data());
+    int wrong = 0;
+    for (std::size_t i = 0; i < mask.size(); ++i) {
+      const auto vector = static_cast<std::int64_t>(i) / keys, key = static_cast<std::int64_t>(i) % keys;
+      const std::int64_t queries = run.c.heads * run.c.queries;
+      const auto chunk = exec::chunk_of_keys(vector % queries, keys, key);
+      const auto number = run.draws(vector / queries, chunk * exec::Draws::chunk + key % exec::Draws::chunk);
+      wrong += wide(mask[i]) != (number < run.task.rule.threshold ? 0 : 1);
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("Gradients of keys that are padding are made zero, and no others", T, float, bf16, f16) {
+  for (const int gap : {8, 3}) {  // with and without vectors
+    AttentionRun<T> run({.rows = 3, .keys = 9, .value_features = 16, .lengths = {4, 0, 9}, .gap = gap});
+    cuda::write_attention_gradients_of_padding<T>(nullptr, run.task);
+    for (const int part : {1, 2}) {
+      const int features = run.c.heads * (part == 1 ? run.c.key_features : run.c.value_features);
+      for (std::size_t i = 0; i < run.gradient[part].size(); ++i) {
+        const int position = static_cast<int>(i) / run.task.step[part],
+                  feature = static_cast<int>(i) % run.task.step[part];
+        const bool padding =
+            position % run.c.keys >= run.c.lengths[static_cast<std::size_t>(position / run.c.keys)];
+        CHECK((wide(run.gradient[part][i]) == 0) == (padding && feature < features));
+      }
+    }
+  }
 }

@@ -44,6 +44,15 @@ struct WarpDraws {
   /// The first element of a vector of this thread, counted from the first of the warp.
   __device__ static int element(int vector) { return (vector * device::warp_size + lane()) * V; }
 
+  /// Launch over `rows` rows of `elements` elements, rows along y as for over_images.
+  static device::Launch over_rows(cudaStream_t stream, int rows, std::int64_t elements) {
+    return over_images(stream, rows, (elements + span - 1) / span * device::warp_size);
+  }
+  /// The first element of this thread's warp in such a launch.
+  __device__ static std::int64_t first() {
+    const unsigned warps = blockDim.x / device::warp_size, warp = threadIdx.x / device::warp_size;
+    return (static_cast<std::int64_t>(blockIdx.x) * warps + warp) * span;
+  }
   /// Which elements of this thread are kept: bit k * V + i is that of element i of vector k. All threads of
   /// the warp call this. `first`, the warp's first element in a row, is a multiple of Draws::chunk.
   __device__ static unsigned kept(const Draws& draws, const DropoutRule& rule, int row, std::int64_t first) {
@@ -95,8 +104,7 @@ template <int V, class T>
 __global__ void drop_rows(const Draws* draws, DropoutRule rule, int rows, std::int64_t elements, const T* x,
                           const T* second, const T* addend, T* y) {
   using Warp = WarpDraws<V>;
-  const unsigned warps = blockDim.x / device::warp_size, warp = threadIdx.x / device::warp_size;
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * warps + warp) * Warp::span;
+  const std::int64_t first = Warp::first();
   if (first >= elements) return;
   const Draws from = *draws;
   for (int row = static_cast<int>(blockIdx.y); row < rows; row += static_cast<int>(gridDim.y)) {
@@ -151,8 +159,8 @@ void dropout(cudaStream_t stream, const Draws* draws, const DropoutRule& rule, i
              std::int64_t elements, const T* x, const T* second, const T* addend, T* y) {
   constexpr int width = device::lanes<T>;
   const bool whole = elements % width == 0;
-  const int span = whole ? WarpDraws<width>::span : WarpDraws<1>::span;
-  device::launch(over_images(stream, rows, (elements + span - 1) / span * device::warp_size),
+  device::launch(whole ? WarpDraws<width>::over_rows(stream, rows, elements)
+                       : WarpDraws<1>::over_rows(stream, rows, elements),
                  whole ? drop_rows<width, T> : drop_rows<1, T>, draws, rule, rows, elements, x, second,
                  addend, y);
 }
