@@ -2,6 +2,9 @@
 // run on the CPU by test_exec_cuda_linear_cross_entropy.cpp, and on a GPU by test_exec_cuda_gpu.cu.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include <doctest/doctest.h>
 
 #include "exec_compare.hpp"
@@ -13,7 +16,7 @@
 
 namespace exec_cuda {
 
-/// With a workspace for the logits of few labels: of 64 in f32 with 4,100 classes.
+/// With a workspace for the logits of few labels: of 64 with 4,100 classes.
 template <class P>
 class InBlocks : public Alone<P> {
  public:
@@ -27,6 +30,30 @@ class InBlocks : public Alone<P> {
   }
 };
 
+/// A decoder of three blocks of labels in an InBlocks, whose weight has a parameter behind it that no
+/// operation reads.
+inline DynamicPlan followed_decoder(bool bias) {
+  return DynamicPlan([=](auto& g) {
+    const auto weight = g.parameter("shared", {4'100, 6}, {.init = graph::Init::normal});
+    g.parameter("behind", {64, 6});
+    const auto x =
+        g.linear(g.embedding(g.input("ids", {43}, {.dtype = DType::i32}), weight), {.features = 6});
+    const auto y = g.linear(x, weight, {.bias = bias});
+    g.loss(g.cross_entropy(y, g.label("label", 4'100, {.positions = 43})));
+  });
+}
+
+/// The gradients of a batch of a followed_decoder, behind whose weight all values are `behind`.
+template <class E>
+std::vector<float> gradients_before(const DynamicPlan& plan, float behind) {
+  E e(plan, 3, {});
+  exec_compare::randomize(e, plan, Philox{3, 1});
+  e.write_parameter(exec_compare::parameter_named(plan, "behind"), std::vector<float>(64 * 6, behind));
+  exec_compare::forward(e, exec_compare::Batch(plan, 3, Philox{3, 2}));
+  exec_compare::backward(e, plan, 0x1p-10f);
+  return exec_compare::fetched(e, e.gradients());
+}
+
 }  // namespace exec_cuda
 
 using namespace exec_cuda;
@@ -37,6 +64,25 @@ TEST_CASE("cuda: logits of several blocks of labels agree with the reference") {
     const DynamicPlan plan = exec_decoder::decoder(4'100, 43, bias);
     CHECK(exec_compare::difference<InBlocks<f32>>(plan, {.seed = 5, .batch = 3}) == "");
     CHECK(exec_compare::difference<Alone<f32>>(plan, {.seed = 6, .batch = 2}) == "");
+  }
+}
+
+TEST_CASE_TEMPLATE("cuda: what lies behind the weight of a decoder does not change its gradients", P, f32,
+                   bf16, f16) {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  for (const bool bias : {true, false}) {
+    const DynamicPlan plan = followed_decoder(bias);
+    const graph::Slot& weight = plan.plan().slot(0);
+    CHECK(plan.plan().slot(1).live.begin - weight.live.end < 16);
+    const auto check = [&](const std::vector<float>& other, const std::vector<float>& expected) {
+      exec_compare::Differences differences(1e-3);
+      differences.compare("gradient", other, expected, 0.0);
+      CHECK(differences.first() == "");
+      CHECK(std::any_of(expected.begin(), expected.end(), [](float x) { return x != 0; }));
+    };
+    // In f16, logits with these numbers overflow.
+    check(gradients_before<InBlocks<P>>(plan, 6e4f), gradients_before<InBlocks<P>>(plan, 0));
+    check(gradients_before<Alone<P>>(plan, 6e4f), gradients_before<Alone<P>>(plan, 0));
   }
 }
 

@@ -76,8 +76,8 @@ struct CrossEntropyRun {
 
   void forward() { cuda::cross_entropy_sums(nullptr, task, cuda::cross_entropy_losses(nullptr, task)); }
 
-  /// As forward and backward, with logits for `labels` labels at a time, in rows padded with garbage, and
-  /// gradients in their place.
+  /// As forward and backward, with logits for `labels` labels at a time, in rows padded with NaN, and
+  /// gradients in their place, padded with zeros.
   void run_in_blocks(std::int64_t labels) {
     const std::int64_t count = task.count(), classes = c.classes;
     const int stride = (c.classes + 31) / 32 * 32;
@@ -91,13 +91,16 @@ struct CrossEntropyRun {
     int tallies = 0;
     for (std::int64_t begin = 0; begin < count; begin += labels) {
       blocks.block = {begin, std::min(begin + labels, count)};
-      std::fill(at_hand.begin(), at_hand.end(), round<T>(1e4));
+      std::fill(at_hand.begin(), at_hand.end(), round<T>(NAN));
       for (std::int64_t i = begin; i < blocks.block.end; ++i)
         std::copy_n(logits.data() + i * classes, classes, at_hand.data() + (i - begin) * stride);
       tallies = cuda::cross_entropy_losses(nullptr, blocks, tallies);
       cuda::cross_entropy_backward(nullptr, blocks);
-      for (std::int64_t i = begin; i < blocks.block.end; ++i)
-        std::copy_n(at_hand.data() + (i - begin) * stride, classes, d_logits.data() + i * classes);
+      for (std::int64_t i = begin; i < blocks.block.end; ++i) {
+        const T* const row = at_hand.data() + (i - begin) * stride;
+        std::copy_n(row, classes, d_logits.data() + i * classes);
+        CHECK(std::all_of(row + classes, row + stride, [](T x) { return wide(x) == 0; }));
+      }
     }
     cuda::cross_entropy_sums(nullptr, blocks, tallies);
   }

@@ -133,7 +133,6 @@ TEST_CASE("products: the check of algorithms holds for every epilogue, type and 
           p.left_transposed = p.right_transposed = transposed;
           p.accumulate = epilogue == ProductEpilogue::none && transposed;
           p.left_stride = 16;
-          p.out_stride = epilogue == ProductEpilogue::gelu_slope ? 0 : 24;
           p.epilogue = epilogue;
           for (const bool drops : {false, true}) {
             CAPTURE(static_cast<int>(element));

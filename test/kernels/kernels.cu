@@ -51,7 +51,7 @@ void launch_all() {
   pass<T>(nullptr, 0, t, t, t, t, false);
   add<T>(nullptr, 0, t, t, t, false);
   multiply<T>(nullptr, 0, t, t, t);
-  add_bias<T>(nullptr, 0, 0, 0, f, t);
+  add_bias<T>(nullptr, 0, 0, f, t);
   Pooling pooling;
   max_pool<T>(nullptr, pooling, t, t, nullptr);
   max_pool_backward<T>(nullptr, pooling, t, t, nullptr, t, false);

@@ -40,25 +40,24 @@ struct Product {
   DType element = DType::f32, out = DType::f32;
   bool reduced_products = false;  ///< whether tensor cores may round f32 inputs
   std::int64_t rows = 0, columns = 0, inner = 0;
-  std::int64_t left_stride = 0, out_stride = 0;  ///< elements from row to row as stored; 0: contiguous
-  bool left_transposed = false;                  ///< left is stored [inner, rows]
-  bool right_transposed = false;                 ///< right is stored [columns, inner]
-  bool accumulate = false;                       ///< adds to `out` instead of overwriting it
+  std::int64_t left_stride = 0;   ///< elements from row to row of left as stored; 0: contiguous
+  bool left_transposed = false;   ///< left is stored [inner, rows]
+  bool right_transposed = false;  ///< right is stored [columns, inner]
+  bool accumulate = false;        ///< adds to `out` instead of overwriting it
   ProductEpilogue epilogue = ProductEpilogue::none;
 
   friend constexpr bool operator==(const Product&, const Product&) = default;
 
-  /// The stride of a row as stored, and the extent of each factor and of the result, in elements.
+  /// The stride of a row of left as stored, and the extent of each factor and of the result, in elements.
   std::int64_t left_row() const { return left_stride > 0 ? left_stride : left_transposed ? rows : inner; }
-  std::int64_t out_row() const { return out_stride > 0 ? out_stride : columns; }
   std::int64_t left_elements() const { return (left_transposed ? inner : rows) * left_row(); }
   std::int64_t right_elements() const { return inner * columns; }
-  std::int64_t out_elements() const { return rows * out_row(); }
+  std::int64_t out_elements() const { return rows * columns; }
   std::uint64_t hash() const {
     std::uint64_t mixed = hash_start;
     for (const std::int64_t number :
          {static_cast<std::int64_t>(element), static_cast<std::int64_t>(out),
-          static_cast<std::int64_t>(reduced_products), rows, columns, inner, left_stride, out_stride,
+          static_cast<std::int64_t>(reduced_products), rows, columns, inner, left_stride,
           static_cast<std::int64_t>(left_transposed), static_cast<std::int64_t>(right_transposed),
           static_cast<std::int64_t>(accumulate), static_cast<std::int64_t>(epilogue)})
       mixed = hash_of(static_cast<std::uint64_t>(number), mixed);
@@ -134,7 +133,7 @@ class ProductPlan {
     right_ = layout(element, right_row, p.right_elements() / right_row, right_row);
     left_ = layout(element, p.left_transposed ? p.rows : p.inner, p.left_transposed ? p.inner : p.rows,
                    p.left_row());
-    out_ = layout(out, p.columns, p.rows, p.out_row());
+    out_ = layout(out, p.columns, p.rows, p.columns);
   }
   ProductPlan(const ProductPlan&) = delete;
   ProductPlan& operator=(const ProductPlan&) = delete;

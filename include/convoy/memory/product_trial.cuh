@@ -23,13 +23,12 @@ __global__ void write_ones(T* to, std::int64_t n, std::int64_t step) {
     to[i * step] = narrow<T>(1.0f);
 }
 
-/// Sets `found` if an element of a matrix is not near `wanted`. `row` is the stride of its rows.
+/// Sets `found` if one of n elements is not near `wanted`.
 template <class T>
-__global__ void find_others(const T* at, std::int64_t rows, std::int64_t columns, std::int64_t row,
-                            float wanted, int* found) {
+__global__ void find_others(const T* at, std::int64_t n, float wanted, int* found) {
   const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < rows * columns; i += threads)
-    if (!(std::abs(widen(at[i / columns * row + i % columns]) - wanted) <= 0.125f * wanted)) *found = 1;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads)
+    if (!(std::abs(widen(at[i]) - wanted) <= 0.125f * wanted)) *found = 1;
 }
 
 template <class Visit>
@@ -87,10 +86,10 @@ class ProductTrial {
     if (!plan.try_run(m.left, m.right, m.vector, m.out, m.matrix)) return false;
     // The derivative of the GELU at 0 is 1/2.
     if (p.epilogue == ProductEpilogue::bias_gelu)
-      look(matrix_, p.rows, p.columns, p.columns, 1.0f);
+      look(matrix_, p.rows * p.columns, 1.0f);
     else
-      look(out_, p.rows, p.columns, p.out_row(), p.epilogue == ProductEpilogue::gelu_slope ? 0.5f : 1.0f);
-    if (p.epilogue == ProductEpilogue::left_sums) look(vector_, 1, p.rows, p.rows, 1.0f);
+      look(out_, p.out_elements(), p.epilogue == ProductEpilogue::gelu_slope ? 0.5f : 1.0f);
+    if (p.epilogue == ProductEpilogue::left_sums) look(vector_, p.rows, 1.0f);
     int found = 0;
     space_.read(&found, found_.data(), sizeof found);
     return found == 0;
@@ -118,10 +117,10 @@ class ProductTrial {
   void write_ones(T* to, std::int64_t n, std::int64_t step) {
     launch({space_.stream(), blocks_for(n)}, detail::write_ones<T>, to, n, step);
   }
-  void look(const Scratch& in, std::int64_t rows, std::int64_t columns, std::int64_t row, float wanted) {
+  void look(const Scratch& in, std::int64_t n, float wanted) {
     detail::with_element(product_.out, [&]<class T>(T) {
-      launch({space_.stream(), blocks_for(rows * columns)}, detail::find_others<T>,
-             reinterpret_cast<const T*>(in.data()), rows, columns, row, wanted, found_.data());
+      launch({space_.stream(), blocks_for(n)}, detail::find_others<T>, reinterpret_cast<const T*>(in.data()),
+             n, wanted, found_.data());
     });
   }
 

@@ -4,8 +4,9 @@
 // there the scale of the loss is known. If the loss is wanted before backward, or the model reads it, the
 // logits are computed twice. If one block holds all logits, they are kept from forward to backward.
 //
-// The logits of a label begin at a multiple of 128 bytes: tensor cores need multiples of 16, and the number
-// of classes of a vocabulary seldom is one.
+// The number of classes of a vocabulary seldom is a multiple of 16 bytes, which the fast kernels of products
+// need. So products compute and read columns up to a multiple of 128 bytes. The logits behind the classes are
+// products with whatever lies behind the weight. Nothing reads them, and their gradients are 0.
 #pragma once
 
 #include <algorithm>
@@ -41,11 +42,8 @@ class BiasedProduct {
   BiasedProduct() = default;
   /// `bias` is a parameter, or -1.
   BiasedProduct(Program& p, Product product, int bias)
-      : bias_(bias),
-        columns_(static_cast<int>(product.columns)),
-        stride_(static_cast<int>(product.out_row())) {
+      : bias_(bias), columns_(static_cast<int>(product.columns)), rows_(product.rows) {
     product.epilogue = bias >= 0 ? ProductEpilogue::bias : ProductEpilogue::none;
-    rows_ = product.rows;
     plan_ = p.libraries().find(product);
     adds_ = plan_ == nullptr && bias >= 0;
     if (plan_ != nullptr) return;
@@ -55,11 +53,11 @@ class BiasedProduct {
 
   void run(Program& p, const T* left, const T* right, T* out) const {
     plan_->run(left, right, bias_ >= 0 ? p.parameters().template operand<T>(bias_) : nullptr, out);
-    if (adds_) add_bias<T>(p.stream(), rows_, columns_, stride_, p.parameters().value(bias_), out);
+    if (adds_) add_bias<T>(p.stream(), rows_, columns_, p.parameters().value(bias_), out);
   }
 
  private:
-  int bias_ = -1, columns_ = 0, stride_ = 0;
+  int bias_ = -1, columns_ = 0;
   std::int64_t rows_ = 0;
   std::unique_ptr<ProductPlan> plan_;
   bool adds_ = false;
@@ -99,13 +97,12 @@ class LinearCrossEntropyStage final : public StageOf<T> {
         defers_(!keeps() && this->value_.wants_gradient && is_only_a_loss(p.plan(), stage.output)),
         memory_(p, task_, block_, index, this->kept_until(p), this->kept_until(p)) {
     this->value_.takes_second = false;
-    task_.stride = stride_of(task_.classes);
+    task_.stride = columns_of(task_.classes);
     const int end = this->kept_until(p);
     p.keep(this->input(p, 0), end);
     for_each_block([&](Range labels) {
-      Product product = describe_product<T>(p, labels.size(), task_.classes, features_);
+      Product product = describe_product<T>(p, labels.size(), task_.stride, features_);
       product.right_transposed = true;
-      product.out_stride = task_.stride;
       blocks_.push_back({labels, BiasedProduct<T>(p, product, bias_), nullptr, nullptr});
     });
     logits_ = p.request(static_cast<std::size_t>(block_ * task_.stride) * sizeof(T), index, end);
@@ -128,8 +125,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
         if (!block.d_weight) block.d_weight = p.libraries().plan(product);
       }
       if (dx_) {
-        Product product = describe_product<T>(p, block.labels.size(), features_, task_.classes);
-        product.left_stride = task_.stride;
+        Product product = describe_product<T>(p, block.labels.size(), features_, task_.stride);
         product.accumulate = dx_.accumulates();
         block.dx = p.libraries().plan(product);
       }
@@ -185,15 +181,12 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     bool sums_bias = false;  ///< whether the gradient of the bias comes with that of the weight
   };
 
-  static constexpr int stride_of(int classes) {
-    constexpr int line = 128 / static_cast<int>(sizeof(T));
-    return (classes + line - 1) / line * line;
-  }
+  static constexpr int columns_of(int classes) { return static_cast<int>(whole_lines(classes, dtype_of<T>)); }
 
   /// How many labels have their logits in `bytes` bytes, at least 64: enough that reading the weight costs
   /// little compared with multiplying by it.
   std::int64_t labels_of(std::int64_t bytes) const {
-    const std::int64_t fit = bytes / (stride_of(task_.classes) * std::int64_t{sizeof(T)}) / 64 * 64;
+    const std::int64_t fit = bytes / (columns_of(task_.classes) * std::int64_t{sizeof(T)}) / 64 * 64;
     return std::max<std::int64_t>(fit, 64);
   }
 

@@ -22,6 +22,12 @@
 
 namespace convoy::exec::cuda {
 
+/// `n` rounded up to elements of whole lines of 128 bytes.
+constexpr std::int64_t whole_lines(std::int64_t n, DType element) {
+  const auto line = static_cast<std::int64_t>(128 / size_of(element));
+  return (n + line - 1) / line * line;
+}
+
 /// The live taps of a convolution's weight are stored in its slot as [output channels, height, width,
 /// channels], the order that cuDNN's NHWC kernels read; everything else is stored as the plan orders it.
 class Parameters {
@@ -29,12 +35,14 @@ class Parameters {
   Parameters(const Plan& plan, DType element, memory::Device& space)
       : plan_(plan),
         space_(space),
-        values_(space, static_cast<std::size_t>(plan.sizes.parameters), memory::exchanged),
+        behind_(most_behind(plan, element)),
+        values_(space, static_cast<std::size_t>(plan.sizes.parameters + behind_), memory::exchanged),
         gradients_(space, static_cast<std::size_t>(plan.sizes.exchanged), memory::exchanged),
         statistics_(space, static_cast<std::size_t>(plan.sizes.statistics)),
         element_(element),
         read_end_(end_of_live(plan)),
-        narrow_(space, element == DType::f32 ? 0 : static_cast<std::size_t>(read_end_) * size_of(element)),
+        narrow_(space,
+                element == DType::f32 ? 0 : static_cast<std::size_t>(read_end_ + behind_) * size_of(element)),
         channels_last_(plan.parameter_list.size()),
         statistic_ranges_(exec::statistic_ranges(plan)) {
     for (int n = 0; n < plan.graph.count.nodes; ++n)
@@ -45,7 +53,7 @@ class Parameters {
                  plan.statistic_list[i].start);
   }
 
-  std::span<float> values() { return {values_.data(), values_.size()}; }
+  std::span<float> values() { return {values_.data(), static_cast<std::size_t>(plan_.sizes.parameters)}; }
   std::span<float> gradients() { return {gradients_.data(), gradients_.size()}; }
   std::span<float> statistics() { return {statistics_.data(), statistics_.size()}; }
 
@@ -56,7 +64,8 @@ class Parameters {
   float* statistic(int i) {
     return statistics_.data() + statistic_ranges_[static_cast<std::size_t>(i)].begin;
   }
-  /// A parameter as products read it, in the type of values.
+  /// A parameter as products read it, in the type of values. The weight and the bias of a linear layer may be
+  /// read as if they had whole_lines of outputs: what follows them is finite, unless the training has failed.
   template <class T>
   const T* operand(int p) {
     if constexpr (std::is_same_v<T, float>)
@@ -144,6 +153,17 @@ class Parameters {
     return end;
   }
 
+  /// The most elements that may be read behind the end of a parameter.
+  static std::int64_t most_behind(const Plan& plan, DType element) {
+    std::int64_t most = 0;
+    for (int n = 0; n < plan.graph.count.nodes; ++n) {
+      if (!graph::is<graph::Linear>(plan.node(n))) continue;
+      const Shape& weight = plan.parameter(plan.graph.parameter(n, 0)).shape;
+      most = std::max(most, (whole_lines(weight[0], element) - weight[0]) * weight[1]);
+    }
+    return most;
+  }
+
   const graph::Slot& slot(int p) const { return plan_.slot(p); }
 
   void permute(int p, const float* from, float* to, bool into_slot) const {
@@ -178,6 +198,7 @@ class Parameters {
 
   const Plan& plan_;
   memory::Device& space_;
+  std::int64_t behind_;  // zeros behind the parameters
   memory::Array<float, memory::Device> values_, gradients_, statistics_;
   DType element_;
   std::int64_t read_end_;  // end of the elements that products read

@@ -163,7 +163,8 @@ __global__ void __launch_bounds__(threads)
   tally[1] = counted;
 }
 
-/// d_logits (+)= d_losses times (softmax - target distribution).
+/// d_logits (+)= d_losses times (softmax - target distribution). What lies between two rows of classes
+/// becomes 0, so that products may read whole rows.
 template <class T, int threads>
 __global__ void __launch_bounds__(team_block<threads>) cross_entropy_gradients(CrossEntropyTask<T> t) {
   using Label = Team<threads>;
@@ -184,6 +185,11 @@ __global__ void __launch_bounds__(team_block<threads>) cross_entropy_gradients(C
           v[j] = factor * (expf(v[j] - normalizer) - (k + j == label ? each + certain : each));
       }
       store(t.d_logits + begin + k, v, t.accumulate);
+    });
+    const std::int64_t end = begin + t.classes;
+    for_each_piece<T, threads>(end, t.stride - t.classes, [&](auto width, std::int64_t k) {
+      const float zeros[decltype(width)::value] = {};
+      store(t.d_logits + end + k, zeros);
     });
   }
 }

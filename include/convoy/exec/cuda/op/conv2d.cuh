@@ -72,8 +72,7 @@ class Conv2dStage final : public StageOf<T> {
                    p.parameters().template operand<T>(weight_), nullptr, to, false);
     }
     forward_.run(p);
-    if (bias_ >= 0)
-      add_bias<T>(p.stream(), positions(), channels(), channels(), p.parameters().value(bias_), this->y(p));
+    if (bias_ >= 0) add_bias<T>(p.stream(), positions(), channels(), p.parameters().value(bias_), this->y(p));
   }
   void backward(Program& p) override {
     if (d_weight_) {
