@@ -6,7 +6,9 @@
 //
 // The number of classes of a vocabulary seldom is a multiple of 16 bytes, which the fast kernels of products
 // need. So products compute and read columns up to a multiple of 128 bytes. The logits behind the classes are
-// products with whatever lies behind the weight. Nothing reads them, and their gradients are 0.
+// products with whatever lies behind the weight. Nothing reads them, and their gradients are 0. The gradient
+// of the weight has no room behind it: the classes behind the last multiple of 16 bytes get a product of
+// their own.
 #pragma once
 
 #include <algorithm>
@@ -103,7 +105,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     for_each_block([&](Range labels) {
       Product product = describe_product<T>(p, labels.size(), task_.stride, features_);
       product.right_transposed = true;
-      blocks_.push_back({labels, BiasedProduct<T>(p, product, bias_), nullptr, nullptr});
+      blocks_.push_back({labels, BiasedProduct<T>(p, product, bias_), nullptr, nullptr, nullptr});
     });
     logits_ = p.request(static_cast<std::size_t>(block_ * task_.stride) * sizeof(T), index, end);
   }
@@ -115,14 +117,18 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     for (Block& block : blocks_) {
       const bool first = block.labels.begin == 0;
       if (d_weight_) {
-        Product product = describe_product<T>(p, task_.classes, features_, block.labels.size());
+        Product product =
+            describe_product<T>(p, task_.classes - last_classes(), features_, block.labels.size());
         product.out = DType::f32;
         product.left_transposed = true;
         product.left_stride = task_.stride;
         product.accumulate = !first || d_weight_.accumulate;
-        if (d_bias_ && first && !d_bias_.accumulate) block.d_weight = find_with_sums<T>(p, product);
+        if (d_bias_ && first && !d_bias_.accumulate && last_classes() == 0)
+          block.d_weight = find_with_sums<T>(p, product);
         block.sums_bias = block.d_weight != nullptr;
         if (!block.d_weight) block.d_weight = p.libraries().plan(product);
+        product.rows = last_classes();
+        if (product.rows > 0) block.d_last = p.libraries().plan(product);
       }
       if (dx_) {
         Product product = describe_product<T>(p, block.labels.size(), features_, task_.stride);
@@ -162,6 +168,11 @@ class LinearCrossEntropyStage final : public StageOf<T> {
       const std::int64_t at = block.labels.begin * features_;
       if (block.d_weight)
         block.d_weight->run(task_.logits, this->x(p, 0) + at, d_bias_.pointer, d_weight_.pointer);
+      if (block.d_last) {
+        const int from = task_.classes - last_classes();
+        block.d_last->run(task_.logits + from, this->x(p, 0) + at, nullptr,
+                          d_weight_.pointer + from * features_);
+      }
       if (d_bias_ && !block.sums_bias)
         column_sums<T>(p.stream(), block.labels.size(), task_.classes, task_.stride, task_.logits,
                        d_bias_.pointer, !first || d_bias_.accumulate, p.address<void>(sums_));
@@ -178,10 +189,15 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     Range labels;
     BiasedProduct<T> logits;
     std::unique_ptr<ProductPlan> d_weight, dx;
-    bool sums_bias = false;  ///< whether the gradient of the bias comes with that of the weight
+    std::unique_ptr<ProductPlan> d_last;  ///< of the last classes; null if there are none
+    bool sums_bias = false;               ///< whether the gradient of the bias comes with that of the weight
   };
 
   static constexpr int columns_of(int classes) { return static_cast<int>(whole_lines(classes, dtype_of<T>)); }
+
+  /// The classes behind the last multiple of 16 bytes, if there are so many classes that a second product for
+  /// them pays.
+  int last_classes() const { return task_.classes > 4096 ? task_.classes % device::lanes<T> : 0; }
 
   /// How many labels have their logits in `bytes` bytes, at least 64: enough that reading the weight costs
   /// little compared with multiplying by it.
