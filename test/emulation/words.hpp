@@ -141,6 +141,10 @@ void __stcs(T* to, std::type_identity_t<T> value) {
   *to = value;
 }
 template <class T>
+void __stwb(T* to, std::type_identity_t<T> value) {
+  *to = value;
+}
+template <class T>
 void __stcg(T* to, std::type_identity_t<T> value) {
   *to = value;
 }

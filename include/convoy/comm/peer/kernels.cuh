@@ -7,6 +7,7 @@
 // that has left, tells the host, and this kernel and all that follow it return at once.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -157,44 +158,51 @@ __device__ T narrow(Wide<T> x) {
     return device::narrow<T>(x);
 }
 
-/// `vectors` vectors of `width` elements, the first at element `at`, `step` elements apart.
+/// Those of `vectors` vectors of `width` elements that begin before element `end`; the first begins at
+/// element `at`, and they are `step` elements apart.
 template <int vectors, int width>
 struct Piece {
-  std::int64_t at, step;
+  std::int64_t at, step, end;
 
+  __device__ bool has(int k) const { return at + k * step < end; }
   template <class T>
   __device__ void load(device::Lanes<T, width> (&to)[vectors], const T* from) const {
     for (int k = 0; k < vectors; ++k)
-      to[k] = *reinterpret_cast<const device::Lanes<T, width>*>(from + at + k * step);
+      if (has(k)) to[k] = *reinterpret_cast<const device::Lanes<T, width>*>(from + at + k * step);
   }
   template <class T>
   __device__ void store(T* to, const device::Lanes<T, width> (&values)[vectors]) const {
-    for (int k = 0; k < vectors; ++k)
-      *reinterpret_cast<device::Lanes<T, width>*>(to + at + k * step) = values[k];
+    for (int k = 0; k < vectors; ++k) {
+      if (!has(k)) continue;
+      // nvcc would split the assignment of 16 bytes into a store for each element.
+      if constexpr (sizeof values[k] == sizeof(uint4))
+        __stwb(reinterpret_cast<uint4*>(to + at + k * step), std::bit_cast<uint4>(values[k]));
+      else
+        *reinterpret_cast<device::Lanes<T, width>*>(to + at + k * step) = values[k];
+    }
   }
 };
 
-/// Calls `f(piece)` for the pieces that make up this thread's part of `count` elements: vectors if the arrays
-/// are `aligned` for them, `together` in a piece where there are as many, and single elements. The vectors of
-/// a piece are loaded before the first is stored, so that they wait for memory together.
+/// Calls `f(piece)` for the pieces that make up this thread's part of `count` elements: `together` vectors in
+/// a piece if the arrays are `aligned` for them, and single elements. The vectors of a piece are loaded
+/// before the first is stored, so that they wait for memory together. Which thread has an element does not
+/// depend on `together`.
 template <class T, int together, class F>
 __device__ void for_pieces(std::int64_t count, bool aligned, F&& f) {
   constexpr int lanes = device::lanes<T>;
   const std::int64_t step = std::int64_t{gridDim.x} * threads * lanes;
   std::int64_t at = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * lanes;
-  if (aligned) {
-    for (; at + (together - 1) * step + lanes <= count; at += together * step)
-      f(Piece<together, lanes>{at, step});
-    for (; at + lanes <= count; at += step) f(Piece<1, lanes>{at, step});
-  }
+  const std::int64_t whole = aligned ? count / lanes * lanes : 0;  // elements in vectors
+  for (; at < whole; at += together * step) f(Piece<together, lanes>{at, step, whole});
+  while (at - step >= whole) at -= step;
   for (; at < count; at += step)
-    for (std::int64_t i = at; i < at + lanes && i < count; ++i) f(Piece<1, 1>{i, step});
+    for (std::int64_t i = at; i < at + lanes && i < count; ++i) f(Piece<1, 1>{i, step, count});
 }
 
 /// Copies this thread's part of an array.
 template <class T>
 __device__ void copy(T* to, const T* from, std::int64_t count, bool aligned) {
-  for_pieces<T, 4>(count, aligned, [&]<int vectors, int width>(const Piece<vectors, width>& piece) {
+  for_pieces<T, 8>(count, aligned, [&]<int vectors, int width>(const Piece<vectors, width>& piece) {
     device::Lanes<T, width> values[vectors];
     piece.load(values, from);
     piece.store(to, values);
