@@ -392,23 +392,27 @@ TEST_CASE("a rank of the process that is late or leaves frees those that wait fo
 }
 
 TEST_CASE("ranks that share a GPU share its processors out") {
-  const auto blocks = [](int processors, int devices) {
+  const auto blocks = [](int processors, int devices, int wanted = 0) {
     const emulation::With machine({.devices = devices, .processors = processors, .closed_to_host = false});
     std::vector<int> seen(4);
     all_well(rank_table::run(4, [&](const AtTable& bootstrap) {
       device::use(bootstrap.rank() % emulation::settings.devices);
-      const Rank rank(bootstrap, {});
+      const Rank rank(bootstrap, {.blocks = wanted});
       seen[static_cast<std::size_t>(bootstrap.rank())] = rank.link.blocks();
     }));
     CHECK(seen == std::vector<int>(4, seen[0]));
     return seen[0];
   };
-  CHECK(blocks(132, 1) == 16);
-  CHECK(blocks(40, 1) == 10);
+  CHECK(blocks(132, 1) == 33);
+  CHECK(blocks(132, 1, 16) == 16);
+  CHECK(blocks(40, 1, 16) == 10);
   CHECK(blocks(2, 1) == 1);
   CHECK(blocks(30, 2) == 15);
-  CHECK(blocks(30, 3) == 15);  // two of the four ranks share the first GPU
-  CHECK(blocks(8, 4) == 16);
+  CHECK(blocks(50, 3) == 25);  // two of the four ranks share the first GPU
+  CHECK(blocks(132, 4) == 32);
+  CHECK(blocks(132, 4, 128) == 128);
+  CHECK(blocks(8, 4) == 8);
+  CHECK(blocks(1024, 1) == 128);
 }
 
 TEST_CASE("a rank that leaves is noticed at once") {
@@ -441,7 +445,9 @@ TEST_CASE("what does not fit is refused in one sentence") {
   };
   CHECK(one({.at_once = 100}) ==
         "cuda-peer: at_once is a multiple of 256 from 1024 to 67108864 bytes, not 100");
-  CHECK(one({.blocks = 0}) == "cuda-peer: an exchange uses 1 to 32 blocks, not 0");
+  for (const int blocks : {-1, 129})
+    CHECK(one({.blocks = blocks}) ==
+          concat("cuda-peer: an exchange uses 1 to 128 blocks, or 0 for its own choice, not ", blocks));
   const auto differ = [](const AtTable& bootstrap) { Rank(bootstrap, {.blocks = 4 + bootstrap.rank()}); };
   for (const auto& sentence : rank_table::run(2, differ))
     CHECK(sentence == "rank 1 differs from rank 0 in comm.blocks: 5 instead of 4");

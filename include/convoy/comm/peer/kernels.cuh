@@ -18,7 +18,7 @@
 namespace convoy::comm::peer {
 
 inline constexpr int most_ranks = 16;
-inline constexpr int most_blocks = 32;
+inline constexpr int most_blocks = 128;
 inline constexpr int threads = 512;
 
 /// The words in a rank's device memory by which it meets the others. After a Pad come two slots for small

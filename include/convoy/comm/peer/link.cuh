@@ -43,9 +43,11 @@ struct PeerOptions {
   /// and reads the others' sums (two shots). Others switch at 256 KiB (PyTorch's intra-node all-reduce;
   /// vLLM's with 8 GPUs) to 512 KiB (vLLM's with 4).
   std::int64_t at_once = std::int64_t{256} << 10;
-  /// Maximum of thread blocks of an exchange; fewer leave more of the GPU to backward. Ranks that share a GPU
-  /// divide its multiprocessors, so that the blocks of all of them are resident at the same time.
-  int blocks = 16;
+  /// Maximum of thread blocks of an exchange, up to 128; fewer leave more of the GPU to backward. Ranks that
+  /// share a GPU divide its multiprocessors, so that the blocks of all of them are resident at the same time.
+  /// 0: 32, or all that are resident if ranks share a GPU. Up to 64 KiB of loads of a block are in flight,
+  /// and a link of 450 GB/s with a latency of 2 us needs 1 MiB; a GPU's own memory needs several times more.
+  int blocks = 0;
 
   static constexpr void fields(auto& self, auto&& field) {
     field("deadline", self.deadline, convoy::fields::local);
@@ -107,8 +109,9 @@ class Link {
     if (options.at_once < smallest_slot || options.at_once > largest_slot || options.at_once % 256 != 0)
       fail<ConfigError>("cuda-peer: at_once is a multiple of 256 from ", smallest_slot, " to ", largest_slot,
                         " bytes, not ", options.at_once);
-    if (options.blocks < 1 || options.blocks > most_blocks)
-      fail<ConfigError>("cuda-peer: an exchange uses 1 to ", most_blocks, " blocks, not ", options.blocks);
+    if (options.blocks < 0 || options.blocks > most_blocks)
+      fail<ConfigError>("cuda-peer: an exchange uses 1 to ", most_blocks,
+                        " blocks, or 0 for its own choice, not ", options.blocks);
     stream_ = device::make_urgent_stream();
     if (size_ == 1) return;
     aside_ = device::make_stream();
@@ -233,6 +236,7 @@ class Link {
   // The same for every one-shot exchange (peer/kernels.cuh), and enough for the largest, with few vectors per
   // thread.
   static constexpr int blocks_at_once = 8;
+  static constexpr int blocks_over_links = 32;  // PeerOptions::blocks
 
   struct FreeHost {
     void operator()(FailedWait* p) const { cudaFreeHost(p); }
@@ -385,10 +389,11 @@ class Link {
                   "count the processors of a GPU");
     // Each multiprocessor has room for one block of any kernel. All blocks must be resident, because block b
     // waits for block b of every rank.
-    const int fit = sharing > 1 ? std::max(1, processors / sharing) : options_.blocks;
+    const int wanted = options_.blocks > 0 ? options_.blocks : sharing > 1 ? most_blocks : blocks_over_links;
+    const int fit = std::min(wanted, std::max(1, processors / sharing));
     std::vector<int> all(static_cast<std::size_t>(size_));
     ranks_.all_gather(std::as_bytes(std::span(&fit, 1)), std::as_writable_bytes(std::span(all)));
-    blocks_ = std::min(options_.blocks, *std::min_element(all.begin(), all.end()));
+    blocks_ = *std::min_element(all.begin(), all.end());
     gate_.emplace(ranks_, places);
   }
 
