@@ -6,6 +6,8 @@
 // enqueues its part of an exchange before all are about to, and none goes on before all have enqueued theirs.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -18,6 +20,7 @@
 
 #include <convoy/comm/bootstrap/bootstrap.hpp>
 #include <convoy/comm/bootstrap/place.cuh>
+#include <convoy/comm/transport/transport.hpp>
 #include <convoy/core/clock.hpp>
 
 namespace convoy::comm::detail {
@@ -54,7 +57,16 @@ class Gate {
     const Deadline deadline(limit);
     std::unique_lock lock(shared_->mutex);
     const std::uint64_t meeting = ++shared_->came[rank_];
+    lock.unlock();
     shared_->changed.notify_all();
+    // Most meetings end sooner than a thread that sleeps would wake.
+    for (int looks = transport::patience_of(static_cast<int>(members_.size())); looks > 0; --looks) {
+      if (std::all_of(members_.begin(), members_.end(),
+                      [&](std::size_t r) { return shared_->came[r] >= meeting; }))
+        return std::nullopt;
+      transport::pause();
+    }
+    lock.lock();
     for (const std::size_t r : members_)
       while (shared_->came[r] < meeting) {
         if (shared_->left[r] || deadline.expired())
@@ -75,7 +87,7 @@ class Gate {
     explicit Shared(std::size_t ranks) : came(ranks), left(ranks) {}
     std::mutex mutex;
     std::condition_variable changed;
-    std::vector<std::uint64_t> came;  // by rank: how often
+    std::vector<std::atomic<std::uint64_t>> came;  // by rank: how often
     std::vector<bool> left;
   };
 
