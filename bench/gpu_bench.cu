@@ -660,7 +660,7 @@ int main(int argc, char** argv) try {
   if (shares) {
     attempt([&] { all_reduce(16'384, copy); });
     attempt([&] { all_reduce(25'557'032, copy); });
-    attempt([&] { all_reduce(25'557'032, copy, 32); });
+    for (const int blocks : {16, 32, 48}) attempt([&] { all_reduce(25'557'032, copy, blocks); });
     examples::expect_printed();
     return failed ? 1 : 0;
   }
