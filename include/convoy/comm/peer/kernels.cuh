@@ -165,20 +165,21 @@ struct Piece {
   std::int64_t at, step, end;
 
   __device__ bool has(int k) const { return at + k * step < end; }
-  template <class T>
-  __device__ void load(device::Lanes<T, width> (&to)[vectors], const T* from) const {
+  template <class T, class Vector>
+  __device__ void load(Vector (&to)[vectors], const T* from) const {
+    static_assert(sizeof(Vector) == width * sizeof(T));
     for (int k = 0; k < vectors; ++k)
-      if (has(k)) to[k] = *reinterpret_cast<const device::Lanes<T, width>*>(from + at + k * step);
+      if (has(k)) to[k] = *reinterpret_cast<const Vector*>(from + at + k * step);
   }
-  template <class T>
-  __device__ void store(T* to, const device::Lanes<T, width> (&values)[vectors]) const {
+  template <class T, class Vector>
+  __device__ void store(T* to, const Vector (&values)[vectors]) const {
     for (int k = 0; k < vectors; ++k) {
       if (!has(k)) continue;
       // nvcc would split the assignment of 16 bytes into a store for each element.
-      if constexpr (sizeof values[k] == sizeof(uint4))
+      if constexpr (sizeof(Vector) == sizeof(uint4))
         __stwb(reinterpret_cast<uint4*>(to + at + k * step), std::bit_cast<uint4>(values[k]));
       else
-        *reinterpret_cast<device::Lanes<T, width>*>(to + at + k * step) = values[k];
+        *reinterpret_cast<Vector*>(to + at + k * step) = values[k];
     }
   }
 };
@@ -203,7 +204,7 @@ __device__ void for_pieces(std::int64_t count, bool aligned, F&& f) {
 template <class T>
 __device__ void copy(T* to, const T* from, std::int64_t count, bool aligned) {
   for_pieces<T, 8>(count, aligned, [&]<int vectors, int width>(const Piece<vectors, width>& piece) {
-    device::Lanes<T, width> values[vectors];
+    std::conditional_t<width == 1, T, uint4> values[vectors];
     piece.load(values, from);
     piece.store(to, values);
   });
