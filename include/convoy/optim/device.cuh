@@ -45,6 +45,8 @@ inline constexpr int pass_threads = 256;
 struct Part {
   int begin, end;           ///< relative to the chunk's first element
   std::int64_t at, in_run;  ///< index of the chunk's first element in the range and in the run
+
+  __device__ bool empty() const { return begin >= end; }
 };
 
 /// Calls `visit(run, index, part)`, in all threads alike, for each run that has a part in the chunk.
@@ -53,13 +55,16 @@ __device__ void for_each_part_of_chunk(const Passage& pass, std::int64_t chunk, 
   const std::int64_t first = chunk * Runs::chunk, last = first + Runs::chunk;
   const std::int64_t begin = pass.over.range.begin > first ? pass.over.range.begin : first,
                      end = pass.over.range.end < last ? pass.over.range.end : last;
-  for (int r = pass.runs.first[chunk - pass.runs.first_chunk]; r < pass.over.end; ++r) {
+  int r = pass.runs.first[chunk - pass.runs.first_chunk];
+  bool more = r < pass.over.end;
+  while (more) {
     const Run run = pass.runs.run[r];
-    if (run.range.begin >= end) break;
     const Part part{static_cast<int>((run.range.begin > begin ? run.range.begin : begin) - first),
                     static_cast<int>((run.range.end < end ? run.range.end : end) - first),
                     first - pass.over.range.begin, first - run.range.begin};
-    if (part.begin < part.end) visit(run, r, part);
+    more = run.range.end < end && r + 1 < pass.over.end;
+    visit(run, r, part);
+    ++r;
   }
 }
 
@@ -117,7 +122,7 @@ __global__ void __launch_bounds__(pass_threads, 3) update_runs(Passage pass) {
   if (!applies(pass.verdict, scale)) return;
   const std::int64_t chunk = pass.over.first_chunk() + blockIdx.x;
   for_each_part_of_chunk(pass, chunk, [&](const Run& run, int, const Part& part) {
-    if (!run.has_state() || run.matrix >= 0) return;
+    if (part.empty() || !run.has_state() || run.matrix >= 0) return;
     const typename R::Constants k = *static_cast<const typename R::Constants*>(pass.constants_of(run));
     constexpr int at_once = 8 / width, step = pass_threads * width;
     static_assert(Runs::chunk == at_once * step);
@@ -172,6 +177,7 @@ __global__ void __launch_bounds__(pass_threads, 4)
   const bool moves = applies(pass.verdict, scale);
   const std::int64_t chunk = pass.over.first_chunk() + blockIdx.x;
   for_each_part_of_chunk(pass, chunk, [&](const Run& run, int r, const Part& part) {
+    if (part.empty()) return;
     double squares = 0, of_parameter = 0;
     const auto add_up = [&](auto&& values_at) {
       const auto add = [&]<int lanes>(int at) {
