@@ -26,14 +26,16 @@ using emulation::Counts;
 constexpr Image image{1, 8, 8};
 constexpr int classes = 10;
 
-/// The calls of a step after its graphs are captured; with a data set on the GPU, of the four steps of one
-/// graph.
+/// The calls of a step after its graphs are captured; with a data set on the GPU, of the `resident` steps of
+/// one graph.
 template <class Model, class Rule>
-Counts calls_of_step(float clip, bool resident = false) {
+Counts calls_of_step(float clip, int resident = 0) {
   const emulation::With open({.closed_to_host = false});
   using T = Trainer<Model, Rule, comm::None, exec::Cuda<bf16>>;
-  T trainer({.batch = 2, .guard = {.max_norm = clip}});
-  const data::Synthetic samples(resident ? 36 : 16,
+  typename T::Config config{.batch = 2, .guard = {.max_norm = clip}};
+  if (resident > 0) config.exec.steps_at_once = resident;
+  T trainer(config);
+  const data::Synthetic samples(resident > 0 ? 36 : 16,
                                 {{{"image", DType::f32, image}}, {{"label", DType::i32, {}}, classes}});
   std::vector<Counts> seen;
   trainer.fit(samples, {.epochs = 1,
@@ -43,10 +45,10 @@ Counts calls_of_step(float clip, bool resident = false) {
                               return train::Control::go_on;
                             },
                         .log = nullptr,
-                        .resident = resident});
-  // With the data set on the GPU, the first step runs alone, the next four without a graph, and then four are
-  // captured as one.
-  return resident ? seen.at(12) - seen.at(8) : seen.at(5) - seen.at(4);
+                        .resident = resident > 0});
+  // With the data set on the GPU, the first step runs alone, those of the next graph without one, and those
+  // after them are captured.
+  return resident > 1 ? seen.at(12) - seen.at(8) : seen.at(5) - seen.at(4);
 }
 
 }  // namespace
@@ -65,12 +67,15 @@ TEST_CASE("cuda: the number of calls in a step of ResNet-18 in 16 bits") {
     CHECK(step[Called::host_wait] == 2);
     CHECK(step.all() == 11);
   }
-  // With the data set on the GPU, one graph makes the batches of several steps and runs the steps. The host
-  // sends the numbers of all these steps, and fetches all results.
-  const Counts resident = calls_of_step<Small, optim::AdamW>(1, true);
-  CHECK(resident[Called::graph] == 1);
-  CHECK(resident[Called::kernel] == 1);
-  CHECK(resident[Called::host_wait] == 1);
-  CHECK(resident.all() == 5);
-  for (const Counts& step : {adamw, clipped, lamb, resident}) CHECK(step[Called::pageable_copy] == 0);
+  // With the data set on the GPU, one graph makes the batches of its steps and runs the steps. The host sends
+  // the numbers of all these steps, and fetches all results.
+  const Counts one = calls_of_step<Small, optim::AdamW>(1, 1),
+               four = calls_of_step<Small, optim::AdamW>(1, 4);
+  for (const Counts& steps : {one, four}) {
+    CHECK(steps[Called::graph] == 1);
+    CHECK(steps[Called::kernel] == 1);
+    CHECK(steps[Called::host_wait] == 1);
+    CHECK(steps.all() == 5);
+  }
+  for (const Counts& step : {adamw, clipped, lamb, one, four}) CHECK(step[Called::pageable_copy] == 0);
 }

@@ -148,14 +148,13 @@ class Cuda : private memory::KeptBack {
     take(batch);
     send(batch, pass);
     write_scales(scales);
-    cuda::WholeStep step{batch.maker, before, on_final, after, along};
+    cuda::WholeStep step{batch.maker, alone, before, on_final, after, along};
     if (!alone && kept_for_ == current_ && kept_.repeats(step) && pass.across == nullptr &&
         !parameters_.outdated() && keep())
       return;
     space_.enqueue_kept_back();
     run(*current_, pass, step);
-    if (!alone && batch.maker != nullptr && current_->captures() && steps_at_once() > 1)
-      keep_like(*current_, pass, std::move(step));
+    if (!alone && batch.maker != nullptr && current_->captures()) keep_like(*current_, pass, std::move(step));
   }
   int steps_at_once() const { return options_.graphs ? options_.steps_at_once : 1; }
 
@@ -323,11 +322,12 @@ class Cuda : private memory::KeptBack {
   void run_together() {
     space_.keep_back(nullptr);
     Execution& execution = *std::exchange(kept_for_, nullptr);
-    if (kept_measured_.size() == 0)
-      kept_measured_ = Bytes(space_, measured_.size() * static_cast<std::size_t>(steps_at_once()));
-    execution.steps(kept_pass_, kept_, numbers_, kept_measured_.data());
+    const auto steps = static_cast<std::size_t>(numbers_.steps());
+    if (steps > 1 && kept_measured_.size() == 0) kept_measured_ = Bytes(space_, measured_.size() * steps);
+    const Bytes& measured = steps > 1 ? kept_measured_ : measured_;
+    execution.steps(kept_pass_, kept_, numbers_, measured.data());
     expect_result({.rows = execution.rows(), .passes = numbers_.steps(), .along = kept_.along.size()});
-    fetch(kept_measured_.data());
+    fetch(measured.data());
     keep_like(execution, kept_pass_, std::move(kept_));
   }
   void write(void* to, const void* from, std::size_t bytes) override {

@@ -55,8 +55,9 @@ __global__ void seed(int rows, const float* scale, const LossScale* loss_scale, 
 /// then on. Move only.
 class Repeated {
  public:
+  /// `priorities`: the work has kernels of other streams, which keep the priorities of these streams.
   template <class Enqueue>
-  void run(cudaStream_t stream, bool captures, Enqueue&& enqueue) {
+  void run(cudaStream_t stream, bool captures, Enqueue&& enqueue, bool priorities = false) {
     if (!captures || runs_++ == 0) return enqueue();
     if (graph_.get() == nullptr) {
       device::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
@@ -72,9 +73,9 @@ class Repeated {
       }
       device::check(cudaStreamEndCapture(stream, &captured), "capture a step");
       cudaGraphExec_t made{};
-      // Kernels of the exchange keep the priority of their stream.
-      const cudaError_t status =
-          cudaGraphInstantiate(&made, captured, cudaGraphInstantiateFlagUseNodePriority);
+      unsigned flags = 0;
+      if (priorities) flags = cudaGraphInstantiateFlagUseNodePriority;
+      const cudaError_t status = cudaGraphInstantiate(&made, captured, flags);
       cudaGraphDestroy(captured);
       device::check(status, "instantiate the graph of a step");
       graph_ = device::GraphExec(made);
@@ -90,6 +91,7 @@ class Repeated {
 /// What a whole step does besides its pass: see RepeatsSteps.
 struct WholeStep {
   RowMaker* maker = nullptr;  ///< null: the batch lies in the input
+  bool alone = false;         ///< other ranks wait for its kernels on other streams
   std::function<void()> before;
   std::function<void(std::int64_t)> on_final;
   std::function<void()> after;
@@ -248,11 +250,12 @@ class Execution {
   void step(const Pass& pass, const WholeStep& step) {
     begin(pass);
     forget_other_steps(step);
-    step_.run(stream(), captures(), [&] { run(step); });
+    const auto enqueue = [&] { run(step); };
+    step_.run(stream(), captures(), enqueue, step.alone);
   }
 
   /// Enqueues `numbers.steps()` whole steps, each after its numbers. What step i measures is copied to
-  /// `measured + i * measured().bytes`.
+  /// `measured + i * measured().bytes`, if that is another place.
   void steps(const Pass& pass, const WholeStep& step, KeptNumbers& numbers, std::byte* measured) {
     begin(pass);
     forget_other_steps(step);
@@ -263,9 +266,10 @@ class Execution {
       for (int i = 0; i < numbers.steps(); ++i) {
         numbers.deal(i);
         run(step);
-        device::check(cudaMemcpyAsync(measured + static_cast<std::size_t>(i) * measured_.bytes, results_,
-                                      measured_.bytes, cudaMemcpyDeviceToDevice, stream()),
-                      "keep what a step measured");
+        std::byte* const to = measured + static_cast<std::size_t>(i) * measured_.bytes;
+        if (to != results_)
+          device::check(cudaMemcpyAsync(to, results_, measured_.bytes, cudaMemcpyDeviceToDevice, stream()),
+                        "keep what a step measured");
       }
     });
   }
