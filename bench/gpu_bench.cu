@@ -100,18 +100,47 @@ void attempt(Run&& run) {
   }
 }
 
-/// The milliseconds of each of `runs` calls, sorted, after some warm-up calls.
+/// Holds a stream back until it is opened.
+class Gate {
+ public:
+  void close(cudaStream_t stream) {
+    const auto wait = [](void* gate) {
+      // The timeout is for a step behind the gate that fails, after which nobody opens the gate.
+      static_cast<void>(static_cast<Gate*>(gate)->opened_.try_acquire_for(std::chrono::seconds(5)));
+    };
+    device::check(cudaLaunchHostFunc(stream, wait, this), "hold a stream back");
+  }
+  void open() { opened_.release(); }
+
+ private:
+  std::binary_semaphore opened_{0};
+};
+
+/// The milliseconds that the GPU takes for the work of each of `runs` calls, sorted, after some warm-up
+/// calls. The GPU begins once all work of a call is enqueued, so that the host's time for launches does not
+/// count.
 template <class Run>
 std::vector<float> milliseconds(memory::Device& space, int runs, Run&& run) {
+  Gate gate;
   cudaEvent_t from{}, to{};
   device::check(cudaEventCreate(&from), "make an event");
   device::check(cudaEventCreate(&to), "make an event");
   const device::Event begin(from), end(to);
   std::vector<float> times;
-  for (int i = -3; i < runs; ++i) {
-    device::check(cudaEventRecord(from, space.stream()), "record an event");
-    run();
-    device::check(cudaEventRecord(to, space.stream()), "record an event");
+  run();  // loads kernels, which may wait for the GPU
+  space.synchronize();
+  for (int i = -2; i < runs; ++i) {
+    gate.close(space.stream());
+    try {
+      device::check(cudaEventRecord(from, space.stream()), "record an event");
+      run();
+      device::check(cudaEventRecord(to, space.stream()), "record an event");
+    } catch (...) {
+      gate.open();
+      space.synchronize();
+      throw;
+    }
+    gate.open();
     space.synchronize();
     float time = 0;
     device::check(cudaEventElapsedTime(&time, from, to), "time a run");
@@ -459,32 +488,16 @@ class Generated {
   data::Samples samples_;
 };
 
-/// Holds a stream back until it is opened.
-class Gate {
- public:
-  void close(cudaStream_t stream) {
-    const auto wait = [](void* gate) {
-      // The timeout is for a step behind the gate that fails, after which nobody opens the gate.
-      static_cast<void>(static_cast<Gate*>(gate)->opened_.try_acquire_for(std::chrono::seconds(5)));
-    };
-    device::check(cudaLaunchHostFunc(stream, wait, this), "hold a stream back");
-  }
-  void open() { opened_.release(); }
-
- private:
-  std::binary_semaphore opened_{0};
-};
-
 /// The times of a fit's steps, from their reports, which come `late` steps late. The first steps, which
 /// choose plans and capture graphs, are not timed; the next `count` are. Then, if each step is launched by
 /// itself, some steps follow in turns. At the first report of a turn, the GPU finishes its work and a gate is
 /// closed. Behind the gate the host launches `late` steps without waiting, because the reports that are due
 /// belong to steps before the gate. At the last report of the turn the gate is opened, and the GPU executes
-/// these steps without a pause.
+/// these steps without a pause. Nothing here asks the space for its stream, which would change the steps.
 class StepTimes {
  public:
   StepTimes(memory::Device& space, int count, bool one_by_one)
-      : space_(space), count_(count), turns_(one_by_one ? 5 : 0) {
+      : stream_(space.stream()), count_(count), turns_(one_by_one ? 5 : 0) {
     for (device::Event* event : {&begin_, &end_}) {
       cudaEvent_t made{};
       device::check(cudaEventCreate(&made), "make an event");
@@ -510,18 +523,18 @@ class StepTimes {
     if (behind < 0 || turns_ == 0 || behind > turns_ * turn) return;
     if (behind % turn != 0) host_.push_back(Seconds(now - handing_).count());
     if (behind % turn == late) {
-      device::check(cudaEventRecord(end_.get(), space_.stream()), "record an event");
+      device::check(cudaEventRecord(end_.get(), stream_), "record an event");
       gate_.open();
     } else if (behind % turn == 0) {
-      space_.synchronize();
+      device::check(cudaStreamSynchronize(stream_), "finish the work of a stream");
       float time = 0;
       if (behind > 0) {
         device::check(cudaEventElapsedTime(&time, begin_.get(), end_.get()), "time steps");
         kernels_.push_back(static_cast<double>(time) * 1e-3 / late);
       }
       if (behind < turns_ * turn) {
-        gate_.close(space_.stream());
-        device::check(cudaEventRecord(begin_.get(), space_.stream()), "record an event");
+        gate_.close(stream_);
+        device::check(cudaEventRecord(begin_.get(), stream_), "record an event");
       }
     }
     handing_ = Clock::now();
@@ -545,7 +558,7 @@ class StepTimes {
   static constexpr int late = exec::Cuda<f32>::latency, turn = late + 1;
   static constexpr int most_late = 8;  // two graphs of four steps
 
-  memory::Device& space_;
+  cudaStream_t stream_;
   int count_, turns_;
   device::Event begin_, end_;
   Gate gate_;
