@@ -95,7 +95,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
         bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
         features_(p.node(p.from(stage.leader, 0)).shape.last()),
         task_(cross_entropy_task<T>(p, stage.output)),
-        block_(std::min(task_.count(), labels_of(std::int64_t{p.libraries().options().logits_mib} << 20))),
+        block_(labels_of(std::int64_t{p.libraries().options().logits_mib} << 20)),
         defers_(!keeps() && this->value_.wants_gradient && is_only_a_loss(p.plan(), stage.output)),
         memory_(p, task_, block_, index, this->kept_until(p), this->kept_until(p)) {
     this->value_.takes_second = false;
@@ -199,11 +199,15 @@ class LinearCrossEntropyStage final : public StageOf<T> {
   /// them pays.
   int last_classes() const { return task_.classes > 4096 ? task_.classes % device::lanes<T> : 0; }
 
-  /// How many labels have their logits in `bytes` bytes, at least 64: enough that reading the weight costs
-  /// little compared with multiplying by it.
+  /// How many labels a block has: at most as many as have their logits in `bytes` bytes, or 64 if fewer have,
+  /// which is enough that reading the weight costs little compared with multiplying by it. All blocks are
+  /// about as large.
   std::int64_t labels_of(std::int64_t bytes) const {
-    const std::int64_t fit = bytes / (columns_of(task_.classes) * std::int64_t{sizeof(T)}) / 64 * 64;
-    return std::max<std::int64_t>(fit, 64);
+    constexpr std::int64_t grain = 64;
+    const std::int64_t count = task_.count();
+    const std::int64_t fit = bytes / (columns_of(task_.classes) * std::int64_t{sizeof(T)}) / grain * grain;
+    const std::int64_t most = std::max(fit, grain), blocks = (count + most - 1) / most;
+    return std::min(count, (count + blocks * grain - 1) / (blocks * grain) * grain);
   }
 
   /// Whether one block holds the logits of all labels.
