@@ -23,7 +23,7 @@ struct CudaOptions {
                                  ///< two runs differ in the last bits
   bool fuse_attention = true;  ///< in bf16 and f16, cuDNN computes attentions if it has kernels that give the
                                ///< same bits in every run and take less time
-  int logits_mib = 128;  ///< most memory for the logits of a linear layer and its cross-entropy at a time; at
+  int logits_mib = 512;  ///< most memory for the logits of a linear layer and its cross-entropy at a time; at
                          ///< least enough for 64 labels
   std::string plan_cache =
       {};  ///< folder that keeps the chosen algorithms; empty: $CONVOY_PLAN_CACHE, else none
