@@ -53,6 +53,10 @@ struct Product {
   std::int64_t left_elements() const { return (left_transposed ? inner : rows) * left_row(); }
   std::int64_t right_elements() const { return inner * columns; }
   std::int64_t out_elements() const { return rows * columns; }
+  /// Whether the epilogue has a matrix, which is as large as the result.
+  bool has_matrix() const {
+    return epilogue == ProductEpilogue::bias_gelu || epilogue == ProductEpilogue::gelu_slope;
+  }
   std::uint64_t hash() const {
     std::uint64_t mixed = hash_start;
     for (const std::int64_t number :
@@ -124,7 +128,7 @@ class ProductPlan {
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned);
     }
-    if (has_matrix()) {
+    if (p.has_matrix()) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, out);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.columns);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
@@ -242,7 +246,7 @@ class ProductPlan {
       vector_ = vector;
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
     }
-    if (has_matrix() && matrix != matrix_) {
+    if (product_.has_matrix() && matrix != matrix_) {
       matrix_ = matrix;
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, matrix);
     }
@@ -257,10 +261,6 @@ class ProductPlan {
   bool has_vector() const {
     return product_.epilogue == ProductEpilogue::bias || product_.epilogue == ProductEpilogue::bias_gelu ||
            product_.epilogue == ProductEpilogue::left_sums;
-  }
-  bool has_matrix() const {
-    return product_.epilogue == ProductEpilogue::bias_gelu ||
-           product_.epilogue == ProductEpilogue::gelu_slope;
   }
   static cublasLtEpilogue_t epilogue_of(ProductEpilogue epilogue) {
     switch (epilogue) {

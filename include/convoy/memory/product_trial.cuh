@@ -60,7 +60,7 @@ class ProductTrial {
         right_(scratch(p.element, p.right_elements())),
         vector_(scratch(p.out, p.rows + p.columns)),
         out_(scratch(p.out, p.out_elements())),
-        matrix_(scratch(p.out, p.rows * p.columns)),
+        matrix_(scratch(p.out, p.has_matrix() ? p.out_elements() : 0)),
         found_(space, 1) {
     // Only the last inner slice of `left` is not 0, so that a sum without its end is 0 and not 1.
     const std::int64_t row = p.left_row(), last = p.inner - 1;
@@ -80,13 +80,14 @@ class ProductTrial {
   bool passes(ProductPlan& plan) {
     const Product& p = product_;
     for (const Scratch* written : {&vector_, &out_, &matrix_})
-      check(cudaMemsetAsync(written->data(), 0, written->size(), space_.stream()), "clear memory");
+      if (written->size() > 0)
+        check(cudaMemsetAsync(written->data(), 0, written->size(), space_.stream()), "clear memory");
     check(cudaMemsetAsync(found_.data(), 0, sizeof(int), space_.stream()), "clear memory");
     const ProductMemory m = memory();
     if (!plan.try_run(m.left, m.right, m.vector, m.out, m.matrix)) return false;
     // The derivative of the GELU at 0 is 1/2.
     if (p.epilogue == ProductEpilogue::bias_gelu)
-      look(matrix_, p.rows * p.columns, 1.0f);
+      look(matrix_, p.out_elements(), 1.0f);
     else
       look(out_, p.out_elements(), p.epilogue == ProductEpilogue::gelu_slope ? 0.5f : 1.0f);
     if (p.epilogue == ProductEpilogue::left_sums) look(vector_, p.rows, 1.0f);
@@ -99,6 +100,7 @@ class ProductTrial {
   void fill_for_timing() {
     const Product& p = product_;
     const auto fill = [&](const Scratch& memory, DType type) {
+      if (memory.size() == 0) return;
       fill_random(space_.stream(), type, memory.data(),
                   static_cast<std::int64_t>(memory.size() / size_of(type)));
     };
