@@ -124,18 +124,18 @@ __global__ void __launch_bounds__(Columns::most_threads, 2)
   }
 }
 
-inline constexpr int finish_side = 8;         // columns per block, 32 contiguous bytes
+inline constexpr int finish_side = 8;         // columns per block at least, 32 contiguous bytes
 inline constexpr int most_finish_lines = 64;  // threads per column
 
 /// The totals of each column: `Finish::take(totals, chunk, column)` adds those of a chunk, and
-/// `Finish::finish(column, totals)` uses them.
+/// `Finish::finish(column, totals)` uses them. `lines` threads, a power of two, share a column.
 template <int sums, class Finish>
 __global__ void __launch_bounds__(finish_side* most_finish_lines)
-    finish_columns(int chunks, int columns, Finish f) {
+    finish_columns(int chunks, int columns, int lines, Finish f) {
   __shared__ double all[sums][finish_side * most_finish_lines];
-  const int lines = static_cast<int>(blockDim.x) / finish_side;
-  const int line = static_cast<int>(threadIdx.x) / finish_side;
-  const int column = static_cast<int>(blockIdx.x) * finish_side + static_cast<int>(threadIdx.x) % finish_side;
+  const int side = static_cast<int>(blockDim.x) / lines;
+  const int line = static_cast<int>(threadIdx.x) / side;
+  const int column = static_cast<int>(blockIdx.x) * side + static_cast<int>(threadIdx.x) % side;
   double total[sums] = {};
   if (column < columns)
     for (int chunk = line; chunk < chunks; chunk += lines) f.take(total, chunk, column);
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(finish_side* most_finish_lines)
     __syncthreads();
     if (line < half)
       for (int s = 0; s < sums; ++s)
-        all[s][threadIdx.x] += all[s][static_cast<int>(threadIdx.x) + half * finish_side];
+        all[s][threadIdx.x] += all[s][static_cast<int>(threadIdx.x) + half * side];
   }
   if (line > 0 || column >= columns) return;
   for (int s = 0; s < sums; ++s) total[s] = all[s][threadIdx.x];
@@ -153,11 +153,13 @@ __global__ void __launch_bounds__(finish_side* most_finish_lines)
 
 template <int sums, class Finish>
 void launch_finish(cudaStream_t stream, const Columns& c, const Finish& finish) {
-  int lines = 4;  // a warp
+  constexpr int threads = 256;
+  int lines = 1;
   while (lines < most_finish_lines && lines < c.chunks) lines *= 2;
-  const auto blocks = static_cast<unsigned>((c.columns + finish_side - 1) / finish_side);
-  device::launch({stream, dim3(blocks), dim3(static_cast<unsigned>(finish_side * lines))},
-                 finish_columns<sums, Finish>, c.chunks, c.columns, finish);
+  const int side = lines * finish_side < threads ? threads / lines : finish_side;
+  device::launch({stream, dim3(static_cast<unsigned>((c.columns + side - 1) / side)),
+                  dim3(static_cast<unsigned>(side * lines))},
+                 finish_columns<sums, Finish>, c.chunks, c.columns, lines, finish);
 }
 
 /// Sums `terms` over rows; `finish`, which reads the same partial sums, uses the totals.
