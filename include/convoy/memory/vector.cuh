@@ -51,6 +51,18 @@ __device__ std::uint32_t pair_of(float first, float second) {
   }
 }
 
+/// The two numbers of such a word.
+template <class T>
+__device__ void widen_pair(std::uint32_t pair, float& first, float& second) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    first = __uint_as_float(pair << 16);
+    second = __uint_as_float(pair & 0xffff0000u);  // nvcc would move these bits down and up again
+  } else {
+    first = __half2float(__ushort_as_half(static_cast<unsigned short>(pair)));
+    second = __half2float(__ushort_as_half(static_cast<unsigned short>(pair >> 16)));
+  }
+}
+
 /// Number of elements in one 16-byte access.
 template <class T>
 inline constexpr int lanes = 16 / static_cast<int>(sizeof(T));
@@ -75,15 +87,14 @@ __device__ void store_lanes(T* to, const Lanes<T>& values) {
 template <class T>
 __device__ void load_vector(float* x, const T* from) {
   const Lanes<T> values = load_lanes(from);
-  if constexpr (std::is_same_v<T, bf16>) {
-    const auto all = std::bit_cast<uint4>(values);
-    const std::uint32_t words[] = {all.x, all.y, all.z, all.w};
-    for (int k = 0; k < 4; ++k) {
-      x[2 * k] = __uint_as_float(words[k] << 16);
-      x[2 * k + 1] = __uint_as_float(words[k] & 0xffff0000u);  // nvcc would move these bits down and up again
-    }
+  if constexpr (std::is_same_v<T, float>) {
+    for (int k = 0; k < lanes<T>; ++k) x[k] = values.lane[k];
   } else {
-    for (int k = 0; k < lanes<T>; ++k) x[k] = widen(values.lane[k]);
+    const auto pairs = std::bit_cast<uint4>(values);
+    widen_pair<T>(pairs.x, x[0], x[1]);
+    widen_pair<T>(pairs.y, x[2], x[3]);
+    widen_pair<T>(pairs.z, x[4], x[5]);
+    widen_pair<T>(pairs.w, x[6], x[7]);
   }
 }
 

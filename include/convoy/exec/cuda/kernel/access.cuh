@@ -32,6 +32,17 @@ __device__ void store(T* to, const float (&values)[W]) {
   }
 }
 
+/// Rounds W numbers to T.
+template <class T, int W>
+__device__ void round_to(float (&values)[W]) {
+  if constexpr (sizeof(T) == 2 && W % 2 == 0) {
+    for (int k = 0; k < W; k += 2)
+      device::widen_pair<T>(device::pair_of<T>(values[k], values[k + 1]), values[k], values[k + 1]);
+  } else {
+    for (float& value : values) value = device::widen(device::narrow<T>(value));
+  }
+}
+
 /// Writes W numbers, or adds them to those in memory.
 template <int W, class T>
 __device__ void store(T* to, float (&values)[W], bool accumulate) {

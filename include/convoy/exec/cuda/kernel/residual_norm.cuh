@@ -88,18 +88,16 @@ __global__ void __launch_bounds__(team_block<threads>, threads == device::warp_s
     const std::int64_t of_batch_row = row % t.batch_row * n;
     float sum = 0, squares = 0;
     Pieces::for_each_of_warp(n, [&](int i) {
-      float v[W] = {}, other[W] = {};
-      if (i < n) {
-        load(v, t.branch + begin + i);
-        load(other, t.addend + begin + i);
-      }
       const unsigned kept = Pieces::kept(t, batch_row, of_batch_row + i);
       if (i >= n) return;
+      float v[W], other[W];
+      load(v, t.branch + begin + i);
+      load(other, t.addend + begin + i);
       if constexpr (form != Dropping::none) drop(v, kept, 0, t.rule.scale);
       for (int k = 0; k < W; ++k) v[k] += other[k];
+      round_to<T>(v);  // the norm uses the sum as backward will read it
       store(t.sum + begin + i, v);
-      // The norm uses the sum as backward will read it, rounded to T.
-      for (int k = 0; k < W; ++k) sum += device::widen(device::narrow<T>(v[k]));
+      for (int k = 0; k < W; ++k) sum += v[k];
     });
     // From here on a thread reads of the sum only what it wrote itself.
     const T* x = t.sum + begin;
