@@ -73,6 +73,14 @@ struct alignas(static_cast<std::size_t>(width) * sizeof(T)) Lanes {
   T lane[width];
 };
 
+/// Stores four words to a multiple of 16 bytes by one access. nvcc may split the copy of a vector whose
+/// elements were computed into several stores, but not a single number.
+__device__ inline void store_words(void* to, std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                                   std::uint32_t d) {
+  __extension__ using Bits [[gnu::may_alias]] = unsigned __int128;
+  *static_cast<Bits*>(to) = std::bit_cast<Bits>(make_uint4(a, b, c, d));
+}
+
 /// Loads or stores one vector; the address is a multiple of 16 bytes.
 template <class T>
 __device__ Lanes<T> load_lanes(const T* from) {
@@ -101,14 +109,12 @@ __device__ void load_vector(float* x, const T* from) {
 /// Rounds the numbers of a vector to T, and stores it; the address is a multiple of 16 bytes.
 template <class T>
 __device__ void store_vector(T* to, const float* x) {
-  // nvcc may split a vector whose elements were computed into several stores, but not a single number.
-  __extension__ using Bits [[gnu::may_alias]] = unsigned __int128;
-  auto& there = *reinterpret_cast<Bits*>(to);
   if constexpr (std::is_same_v<T, float>)
-    there = std::bit_cast<Bits>(make_float4(x[0], x[1], x[2], x[3]));
+    store_words(to, __float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
+                __float_as_uint(x[3]));
   else
-    there = std::bit_cast<Bits>(make_uint4(pair_of<T>(x[0], x[1]), pair_of<T>(x[2], x[3]),
-                                           pair_of<T>(x[4], x[5]), pair_of<T>(x[6], x[7])));
+    store_words(to, pair_of<T>(x[0], x[1]), pair_of<T>(x[2], x[3]), pair_of<T>(x[4], x[5]),
+                pair_of<T>(x[6], x[7]));
 }
 
 /// Loads or stores 1 or 4 floats; 4 are aligned to 16 bytes.
