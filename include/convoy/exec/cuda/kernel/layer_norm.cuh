@@ -145,10 +145,17 @@ struct LayerNormFinish : Partials<2> {
   }
 };
 
+/// The shares of the blocks that sum the gradients of weight and bias. All blocks run at once: as many as
+/// their registers let a multiprocessor have.
+template <class T>
+Columns layer_norm_columns(std::int64_t rows, int features) {
+  return share_columns<T>(rows, features, Columns::processors * (sizeof(T) == 2 ? 3 : 4));
+}
+
 /// Bytes of scratch memory for backward.
 template <class T>
 std::int64_t layer_norm_scratch(std::int64_t rows, int features) {
-  return Partials<2>::bytes(share_columns<T>(rows, features));
+  return Partials<2>::bytes(layer_norm_columns<T>(rows, features));
 }
 
 /// With more features than this, a block takes a row instead of a warp. A warp has up to eight vectors of a
@@ -173,7 +180,7 @@ template <class T>
 void layer_norm_parameters(cudaStream_t stream, const LayerNormTask<T>& t) {
   if (t.d_weight == nullptr && t.d_bias == nullptr) return;
   const Partials<2> partials{static_cast<float*>(t.scratch), t.features};
-  sum_columns<T>(stream, share_columns<T>(t.rows, t.features), LayerNormTerms<T>{t}, partials,
+  sum_columns<T>(stream, layer_norm_columns<T>(t.rows, t.features), LayerNormTerms<T>{t}, partials,
                  LayerNormFinish{partials, t.d_weight, t.d_bias, t.accumulate_weight, t.accumulate_bias});
 }
 
