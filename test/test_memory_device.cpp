@@ -31,7 +31,7 @@ TEST_CASE("what the host writes is taken at once, arrives in the order of the st
     const emulation::With settings({.late = late});
     Device space;
     Philox random(5);
-    for (const std::size_t bytes : {1u, 3u, 16u, 40u, 255u, 256u, 257u, 1000u}) {
+    for (const std::size_t bytes : {1u, 3u, 16u, 40u, 255u, 256u, 257u, 1000u, 2048u, 2049u}) {
       CAPTURE(bytes);
       const auto offset = static_cast<std::size_t>(random.uniform(0, 9));
       const memory::Array<std::byte, Device> to(space, bytes + 16), kept(space, to.size());
@@ -54,18 +54,20 @@ TEST_CASE("what the host writes is taken at once, arrives in the order of the st
 TEST_CASE("a few bytes of the host's are no copy, for which the host waits") {
   using emulation::Called;
   Device space;
-  const memory::Array<std::byte, Device> to(space, 1000);
-  const std::vector<std::byte> given(1000);
+  const memory::Array<std::byte, Device> to(space, 3000);
+  const std::vector<std::byte> given(3000);
   const auto calls = [&](std::size_t bytes) {
     const auto before = emulation::Counts::now();
     space.write(to.data(), given.data(), bytes);
     return emulation::Counts::now() - before;
   };
-  CHECK(calls(256)[Called::kernel] == 1);
-  CHECK(calls(256).all() == 1);
-  CHECK(calls(257)[Called::pageable_copy] == 1);
-  CHECK(calls(257)[Called::host_wait] == 1);
-  CHECK(calls(257).all() == 2);
+  for (const std::size_t bytes : {1u, 256u, 257u, 2048u}) {
+    CHECK(calls(bytes)[Called::kernel] == 1);
+    CHECK(calls(bytes).all() == 1);
+  }
+  CHECK(calls(2049)[Called::pageable_copy] == 1);
+  CHECK(calls(2049)[Called::host_wait] == 1);
+  CHECK(calls(2049).all() == 2);
 }
 
 TEST_CASE("numbers are filled, added and squared wherever they begin, with the same bits") {

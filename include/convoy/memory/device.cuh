@@ -49,15 +49,15 @@ __global__ void add_floats(float* into, const float* from, std::int64_t n) {
 inline unsigned blocks_for_fours(std::int64_t n) { return device::blocks_for((n + 3) / 4); }
 
 // Up to `most` bytes of host data, passed as a kernel argument.
+template <std::size_t most>
 struct FewBytes {
-  static constexpr std::size_t most = 256;
   unsigned char byte[most];
 };
 
-template <class = void>
-__global__ void write_few(FewBytes given, unsigned char* to, int count) {
-  const auto i = static_cast<int>(threadIdx.x);
-  if (i < count) to[i] = given.byte[i];
+template <std::size_t most>
+__global__ void write_few(FewBytes<most> given, unsigned char* to, int count) {
+  for (auto i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x))
+    to[i] = given.byte[i];
 }
 
 // How sums of squares are cut into blocks: by the number of elements alone, so that all ranks cut alike.
@@ -116,7 +116,7 @@ class Device {
   static constexpr std::string_view name = "device";
   static constexpr bool addressable = false;
   /// Most bytes that `write` passes as a kernel argument, without a copy.
-  static constexpr std::size_t few = detail::FewBytes::most;
+  static constexpr std::size_t few = 2048;
 
   explicit Device(std::pmr::memory_resource* arenas = nullptr)
       : exchanged_(arenas), ordinal_(chosen()), stream_(device::make_stream()) {
@@ -212,17 +212,17 @@ class Device {
   /// waits: CUDA reads pinned memory in stream order, and also pageable memory that the GPU can access
   /// directly.
   void write(void* to, const void* from, std::size_t bytes) {
-    using detail::FewBytes;
     if (bytes == 0) return;
     if (bytes > few) {
       move(to, from, bytes, cudaMemcpyHostToDevice);
       return synchronize();
     }
     if (kept_back_ != nullptr) return kept_back_->write(to, from, bytes);
-    FewBytes given;
-    std::memcpy(given.byte, from, bytes);
-    device::launch({stream(), 1, FewBytes::most}, detail::write_few<>, given, static_cast<unsigned char*>(to),
-                   static_cast<int>(bytes));
+    constexpr std::size_t fewer = 256;  // usually enough; a launch copies the whole argument
+    if (bytes <= fewer)
+      write_few<fewer>(to, from, bytes);
+    else
+      write_few<few>(to, from, bytes);
   }
   void read(void* to, const void* from, std::size_t bytes) {
     move(to, from, bytes, cudaMemcpyDeviceToHost);
@@ -270,6 +270,13 @@ class Device {
     if (device::count() == 0) device::use(0);  // throws: there is no GPU
     device::check(cudaGetDevice(&ordinal), "ask for the chosen GPU");
     return ordinal;
+  }
+  template <std::size_t most>
+  void write_few(void* to, const void* from, std::size_t bytes) {
+    detail::FewBytes<most> given;
+    std::memcpy(given.byte, from, bytes);
+    device::launch({stream(), 1}, detail::write_few<most>, given, static_cast<unsigned char*>(to),
+                   static_cast<int>(bytes));
   }
   void move(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     if (bytes > 0) device::check(cudaMemcpyAsync(to, from, bytes, kind, stream()), "copy memory");

@@ -24,9 +24,9 @@ struct Places {
 
 template <class = void>
 __global__ void deal(Places places, const unsigned char* numbers) {
-  const auto i = static_cast<int>(threadIdx.x);
   for (int p = 0; p < Places::most; ++p) {  // constant bound: a variable index would need local memory
-    if (i < places.bytes[p]) places.to[p][i] = numbers[i];
+    for (auto i = static_cast<int>(threadIdx.x); i < places.bytes[p]; i += static_cast<int>(blockDim.x))
+      places.to[p][i] = numbers[i];
     numbers += places.bytes[p];
   }
 }
@@ -90,7 +90,7 @@ class KeptNumbers {
       space_.write(there_.data() + at, sent_.data() + at, std::min(few, all - at));
   }
   void deal(int i) {
-    device::launch({space_.stream(), 1, static_cast<unsigned>(memory::Device::few)}, cuda::deal<>, places(),
+    device::launch({space_.stream(), 1}, cuda::deal<>, places(),
                    there_.data() + rows_[0].used * static_cast<std::size_t>(i));
   }
 
