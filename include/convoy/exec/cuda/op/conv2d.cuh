@@ -31,7 +31,7 @@ class Conv2dStage final : public StageOf<T> {
     this->value_.takes_second = false;
     shape_ = convolution_of(p.plan(), stage.leader, dtype_of<T>, p.libraries().reduced_products(), p.rows());
     own_channels_ = p.plan().parameter(weight_).shape[1];
-    if (padded()) operand_ = p.request(weight_bytes(), index, this->kept_until(p));
+    if (padded()) operand_ = memory::Array<T, memory::Device>(p.libraries().space(), weight_elements());
     take_forward(p);
     p.keep(image(p), this->kept_until(p));
   }
@@ -51,7 +51,7 @@ class Conv2dStage final : public StageOf<T> {
   }
   void bind(Program& p) override {
     const T* x = p.address<T>(image(p).data);
-    const T* w = padded() ? p.address<T>(operand_) : p.parameters().template operand<T>(weight_);
+    const T* w = padded() ? operand_.data() : p.parameters().template operand<T>(weight_);
     std::vector<const void*> tensors = {x, w, this->y(p)};
     if (this->value_.sums) {
       const float* sums = p.address<float>(this->value_.sums);
@@ -65,12 +65,9 @@ class Conv2dStage final : public StageOf<T> {
     if (backward_input_.plan != nullptr) bind_backward_input(p, w);
   }
   void forward(Program& p) override {
-    if (padded()) {
-      T* to = p.address<T>(operand_);
-      device::check(cudaMemsetAsync(to, 0, weight_bytes(), p.stream()), "clear a weight");
+    if (padded())
       copy_runs<T>(p.stream(), {runs(), own_channels_, own_channels_, shape_.in_channels},
-                   p.parameters().template operand<T>(weight_), nullptr, to, false);
-    }
+                   p.parameters().template operand<T>(weight_), nullptr, operand_.data(), false);
     forward_.run(p);
     if (bias_ >= 0) add_bias<T>(p.stream(), positions(), channels(), p.parameters().value(bias_), this->y(p));
   }
@@ -225,7 +222,8 @@ class Conv2dStage final : public StageOf<T> {
   static bool fuses(const Program& p) { return sizeof(T) == 2 && p.libraries().options().fuse_batch_norm; }
   bool padded() const { return shape_.in_channels / shape_.groups != own_channels_; }
   bool writes_in_place() const { return std::is_same_v<T, float> && !padded() && !d_weight_.accumulate; }
-  std::size_t weight_bytes() const { return static_cast<std::size_t>(shape_.weight_elements()) * sizeof(T); }
+  std::size_t weight_elements() const { return static_cast<std::size_t>(shape_.weight_elements()); }
+  std::size_t weight_bytes() const { return weight_elements() * sizeof(T); }
   // Number of runs of channels within the weight.
   std::int64_t runs() const { return std::int64_t{shape_.out_channels} * shape_.height * shape_.width; }
   std::int64_t positions() const { return std::int64_t{this->value_.rows} * this->value_.positions(); }
@@ -234,7 +232,8 @@ class Conv2dStage final : public StageOf<T> {
   int weight_, bias_, own_channels_ = 0;
   Convolution shape_;
   PlannedPass forward_, backward_weight_, backward_input_;
-  Location operand_, made_, packed_, sums_;
+  memory::Array<T, memory::Device> operand_;  // the weight, if padded; its padding stays zero
+  Location made_, packed_, sums_;
   ParameterGradient d_weight_, d_bias_;
   Contribution dx_;
   bool normalizes_ = false;       // for the batch norm that made the input
