@@ -1,6 +1,6 @@
 // gpu_bench --properties: prints what cuDNN asks of this GPU, in its own JSON.
 // gpu_bench [--list] [--but FILE] [PART]: measures exec::Cuda on this GPU: training steps of ResNets and
-// Transformers in each precision, an epoch of MNIST, optimizers and codecs compared to a copy, and attention.
+// Transformers in each precision, epochs of MNIST, optimizers and codecs compared to a copy, and attention.
 // Prints one JSON object per line, the most important cases first. PART selects the cases whose names contain
 // it; --but leaves out those of which FILE, an earlier output, has the result; --list prints their names, and
 // nothing is measured. A case that fails is reported, and the others follow; the program then ends with 1.
@@ -610,18 +610,27 @@ void steps(const std::string& model, int batch, int count, std::initializer_list
     });
 }
 
-/// An epoch of as many images as MNIST's training set has. The first epoch also chooses plans and captures
-/// graphs.
+/// Epochs of MNIST, if it lies in $CONVOY_DATA/mnist, else of as many generated digits. The first epoch also
+/// chooses plans and captures graphs. Accuracies are those on the test images.
 template <class Model>
 void epoch(const std::string& model, int batch) {
-  const std::string name = concat("epoch/", model);
+  const char* const data = std::getenv("CONVOY_DATA");
+  const std::string folder = concat(data != nullptr ? data : ".", "/mnist");
+  const bool real = data::has_mnist(folder);
+  const std::string name = concat("epoch/", real ? "mnist_" : "digits_", model);
   if (!wanted(name)) return;
+  const data::ImageSplit images = real ? data::mnist(folder) : data::digits({.train = 60'000});
   Trained<bf16> trainer(plan_of<Model>, exec::kernels<exec::Cuda<bf16>, plan_of<Model>.used>,
                         {.batch = batch});
   const auto fit =
-      trainer.fit(Generated(plan_of<Model>, 60'000), {.epochs = 3, .log = nullptr, .resident = true});
-  std::printf("{\"name\": \"%s\", \"seconds\": %.4f, \"first_seconds\": %.4f}\n", name.c_str(),
-              fit.epochs.back().seconds, fit.epochs.front().seconds);
+      trainer.fit(images.train, {.epochs = 3, .validate = &images.test, .log = nullptr, .resident = true});
+  const train::EpochReport &first = fit.epochs.front(), &last = fit.epochs.back();
+  std::printf(
+      "{\"name\": \"%s\", \"seconds\": %.4f, \"first_seconds\": %.4f, \"accuracy\": %.4f, "
+      "\"first_accuracy\": "
+      "%.4f}\n",
+      name.c_str(), last.seconds, first.seconds, last.test.accuracy.value_or(0),
+      first.test.accuracy.value_or(0));
   std::fflush(stdout);
 }
 
@@ -681,7 +690,7 @@ int main(int argc, char** argv) try {
   attempt([&] { optimizer<optim::Adam>(space, 109'482'240, copy); });
   resnets<bf16>(1, {From::host, From::gpu});
   steps<Mnist, bf16>("resnet18/28x28", 128, 400, {From::gpu_singly});
-  attempt([&] { epoch<Mnist>("mnist_resnet18", 128); });
+  attempt([&] { epoch<models::ResNet18<mnist, 10>>("resnet18", 128); });
   transformers<bf16>();
   resnets<f16>(1, {From::host});
   steps<models::ResNet50<imagenet, 1000, DType::u8>, f16>("resnet50/224x224", 256, 60, {From::host_fused});

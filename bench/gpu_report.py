@@ -91,6 +91,7 @@ def goals(bench, steps, cases):
         ("MNIST, ResNet-18, batch 128: times PyTorch eager", 5, None, steps.over("resnet18/28x28", "eager")),
         ("MNIST, ResNet-18, batch 128: times PyTorch compiled", 2, None, steps.over("resnet18/28x28", "compile")),
         ("An epoch of MNIST: seconds", None, 2, those("epoch/mnist_resnet18", "seconds")),
+        ("Accuracy after three epochs of MNIST", 0.985, None, those("epoch/mnist_resnet18", "accuracy")),
         ("BERT-base, length 128: times PyTorch's best", 1.3, None, steps.over("bert/128", *best)),
         ("GPT-2 124M, length 1024: times PyTorch's best", 1.3, None, steps.over("gpt2/1024", *best)),
         ("SST-5 Transformer: times PyTorch's best", 1.3, None, steps.over("sst5/64", *best)),

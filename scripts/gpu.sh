@@ -2,8 +2,8 @@
 # gpu.sh [PART...]: builds the GPU programs, runs the GPU tests and benchmarks, and writes bench/results/<device>-<date>.md and
 # .json. Without arguments, runs what is not done yet; a named part measures everything again.
 #
-#   fetch      run beforehand on another machine: copies doctest and zlib from its packages to build/gpu/parts beside the sources, for
-#              a GPU machine that has neither them nor a network
+#   fetch      run beforehand on another machine: copies doctest and zlib from its packages, and MNIST from $CONVOY_DATA/mnist if it
+#              is there, to build/gpu/parts beside the sources, for a GPU machine that has neither them nor a network
 #   build      the programs, with nvcc alone: no CMake, MPI or oneDNN, and the test of NCCL only if NCCL is installed. With
 #              GPU_ARCH=sm_90, for such a GPU on a machine that has none: copied there, build/gpu need not be built again, and the
 #              GPU's machine needs no nvcc
@@ -24,7 +24,7 @@ work=build/gpu
 tests=(test_core_device test_optim_gpu test_comm_peer_gpu test_comm_nccl_gpu test_exec_cuda_gpu test_train_cuda_gpu)
 parts=$work/parts
 mkdir -p $work
-export CONVOY_PLAN_CACHE=${CONVOY_PLAN_CACHE:-$PWD/$work/plans}
+export CONVOY_PLAN_CACHE=${CONVOY_PLAN_CACHE:-$PWD/$work/plans} CONVOY_DATA=${CONVOY_DATA:-$PWD/$parts}
 limit=${GPU_SECONDS:-480}
 say() { echo "gpu.sh: $*"; }
 # The seconds that are left for the part under way, which ends at `until`; of those for all, some are the report's.
@@ -45,6 +45,10 @@ if [ "${1:-}" = fetch ]; then
   cp "$(find /usr/include /usr/local/include -path '*doctest/doctest.h' | head -1)" $parts/doctest/
   cp /usr/include/zlib.h /usr/include/zconf.h $parts/
   cp "$(find /usr/lib /usr/lib64 -name libz.a 2>/dev/null | head -1)" $parts/
+  if [ "$CONVOY_DATA" != "$PWD/$parts" ] && [ -d "$CONVOY_DATA/mnist" ]; then
+    mkdir -p $parts/mnist
+    cp --no-preserve=mode "$CONVOY_DATA"/mnist/* $parts/mnist/
+  fi
   say "fetched $(ls $parts | tr '\n' ' ')"
   exit
 fi
