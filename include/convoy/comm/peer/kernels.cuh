@@ -175,11 +175,12 @@ struct Piece {
   __device__ void store(T* to, const Vector (&values)[vectors]) const {
     for (int k = 0; k < vectors; ++k) {
       if (!has(k)) continue;
-      // nvcc would split the assignment of 16 bytes into a store for each element.
-      if constexpr (sizeof(Vector) == sizeof(uint4))
-        __stwb(reinterpret_cast<uint4*>(to + at + k * step), std::bit_cast<uint4>(values[k]));
-      else
+      if constexpr (sizeof(Vector) == sizeof(uint4)) {
+        const auto words = std::bit_cast<uint4>(values[k]);
+        device::store_words(to + at + k * step, words.x, words.y, words.z, words.w);
+      } else {
         *reinterpret_cast<Vector*>(to + at + k * step) = values[k];
+      }
     }
   }
 };
