@@ -165,6 +165,7 @@ TEST_CASE("cuda: an attention that cuDNN computes adds small passes and that ove
                                                          {"attention_mma_results", -1}});
   CHECK(difference(fused.backward, own.backward) == Counts{{"attention_lengths", 1},
                                                            {"attention_mask", 1},
+                                                           {"scale_elements", 1},
                                                            {"attention", 1},
                                                            {"attention_gradients_of_padding", 1},
                                                            {"attention_means", -1},

@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(threads)
 /// d_logits (+)= d_losses times (softmax - target distribution). What lies between two rows of classes
 /// becomes 0, so that products may read whole rows.
 template <class T, int threads>
-__global__ void __launch_bounds__(team_block<threads>) cross_entropy_gradients(CrossEntropyTask<T> t) {
+__global__ void __launch_bounds__(team_block<threads>, 5) cross_entropy_gradients(CrossEntropyTask<T> t) {
   using Label = Team<threads>;
   const float each = t.smoothing / static_cast<float>(t.classes), certain = 1.0f - t.smoothing;
   for (std::int64_t i = t.block.begin + Label::first_row(); i < t.block.end; i += Label::row_step()) {
