@@ -232,9 +232,9 @@ TEST_CASE_TEMPLATE("cuda: a concatenation copies runs and their gradients back",
 
 namespace {
 
-constexpr Images image_shapes[] = {{2, 3, 8, 49},    {1, 1, 1, 1},    {3, 1, 8, 300},
-                                   {2, 20, 24, 33},  {1, 64, 64, 64}, {2, 4, 4, 1500},
-                                   {5, 100, 104, 1}, {1, 5, 5, 7},    {2, 1200, 1200, 3}};
+constexpr Images image_shapes[] = {{2, 3, 8, 49},      {1, 1, 1, 1},    {3, 1, 8, 300},   {2, 20, 24, 33},
+                                   {1, 64, 64, 64},    {2, 4, 4, 1500}, {5, 100, 104, 1}, {1, 5, 5, 7},
+                                   {2, 1200, 1200, 3}, {2, 3, 4, 1030}, {3, 8, 8, 130}};
 
 // Calls visit(row, channel, position) in NHWC order, including padding.
 template <class Visit>

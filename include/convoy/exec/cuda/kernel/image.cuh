@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <convoy/core/hd.hpp>
 #include <convoy/exec/cuda/kernel/access.cuh>
 
 namespace convoy::exec::cuda {
@@ -44,7 +45,7 @@ __global__ void transpose(Transposition t, const From* x, const From* second, To
       const std::int64_t at = from + static_cast<std::int64_t>(line + down) * t.from_stride + first + across;
       float v;
       if constexpr (std::is_same_v<From, u8>) {
-        v = t.scale * static_cast<float>(x[at]) + t.offset;
+        v = multiply_add(t.scale, static_cast<float>(x[at]), t.offset);
       } else {
         v = device::widen(x[at]);
         if (second != nullptr) v += device::widen(second[at]);
@@ -78,11 +79,49 @@ void start_transposition(cudaStream_t stream, Transposition t, const From* x, co
   device::launch(where, transpose<From, To>, t, x, second, y);
 }
 
+// Images of few channels, which become 8 or 16 bytes a position. A thread takes some positions, so that its
+// reads wait for memory together.
+template <int padded, class From, class T>
+__global__ void image_of_few_channels(Images images, const From* x, float scale, float offset, T* y) {
+  constexpr int together = 4;
+  const int first = static_cast<int>(blockIdx.x * blockDim.x * together + threadIdx.x);
+  for (int row = static_cast<int>(blockIdx.y); row < images.rows; row += static_cast<int>(gridDim.y)) {
+    const From* const from = x + static_cast<std::int64_t>(row) * images.channels * images.positions;
+    float v[together][padded] = {};
+    for (int c = 0; c < padded; ++c)
+      for (int i = 0; i < together; ++i) {
+        const int position = first + i * static_cast<int>(blockDim.x);
+        if (c >= images.channels || position >= images.positions) continue;
+        v[i][c] = static_cast<float>(from[static_cast<std::int64_t>(c) * images.positions + position]);
+        if constexpr (std::is_same_v<From, u8>) v[i][c] = multiply_add(scale, v[i][c], offset);
+      }
+    for (int i = 0; i < together; ++i) {
+      const int position = first + i * static_cast<int>(blockDim.x);
+      if (position >= images.positions) continue;
+      T* const to = y + (static_cast<std::int64_t>(row) * images.positions + position) * padded;
+      if constexpr (padded == device::lanes<T>) {
+        store(to, v[i]);
+      } else {
+        using Bits [[gnu::may_alias]] = std::uint64_t;
+        *reinterpret_cast<Bits*>(to) =
+            device::pair_of<T>(v[i][0], v[i][1]) | std::uint64_t{device::pair_of<T>(v[i][2], v[i][3])} << 32;
+      }
+    }
+  }
+}
+
 /// Converts a batch of an input, in canonical order and of u8 (x becomes scale * x + offset) or float, to
 /// images in NHWC.
 template <class From, class T>
 void image_from_input(cudaStream_t stream, const Images& images, const From* x, float scale, float offset,
                       T* y) {
+  if constexpr (sizeof(T) == 2)
+    if (images.padded == 4 || images.padded == 8) {
+      const device::Launch where = over_images(stream, images.rows, (images.positions + 3) / 4);
+      return device::launch(
+          where, images.padded == 4 ? image_of_few_channels<4, From, T> : image_of_few_channels<8, From, T>,
+          images, x, scale, offset, y);
+    }
   start_transposition<From, T>(stream,
                                {.rows = images.rows,
                                 .lines = images.channels,

@@ -104,8 +104,8 @@ __global__ void pool_max_forward(Pooling p, const T* x, T* y, Winner* winner) {
 
 // Winner = void: average pooling.
 template <int V, class Winner, class T>
-__global__ void pool_backward(Pooling p, const T* dy, const T* second, const Winner* winner, T* dx,
-                              bool accumulate) {
+__global__ void __launch_bounds__(256, 4)
+    pool_backward(Pooling p, const T* dy, const T* second, const Winner* winner, T* dx, bool accumulate) {
   const unsigned item = blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= p.in_image() / V) return;
   const Pixel at = place_of<V>(item, p.channels, p.width);
@@ -113,19 +113,33 @@ __global__ void pool_backward(Pooling p, const T* dy, const T* second, const Win
   const WindowRange right(at.x, p.window, p.window.width, p.out_width);
   for (int row = static_cast<int>(blockIdx.y); row < p.rows; row += static_cast<int>(gridDim.y)) {
     float sum[V] = {};
-    for (int oy = down.begin; oy < down.end; ++oy)
-      for (int ox = right.begin; ox < right.end; ++ox) {
-        const std::int64_t from =
-            row * p.out_image() + static_cast<std::int64_t>(oy * p.out_width + ox) * p.channels + at.channel;
-        float g[V];
-        load_gradient(g, dy, second, from);
-        if constexpr (std::is_void_v<Winner>) {
-          for (int k = 0; k < V; ++k) sum[k] += g[k];
-        } else {
-          const auto won = *reinterpret_cast<const device::Lanes<Winner, V>*>(winner + from);
-          const int tap = (at.y + p.window.padding - oy * p.window.stride) * p.window.width + at.x +
-                          p.window.padding - ox * p.window.stride;
-          for (int k = 0; k < V; ++k) sum[k] += static_cast<int>(won.lane[k]) == tap ? g[k] : 0.0f;
+    // Two by two windows are read at once, so that they wait for memory together.
+    for (int oy = down.begin; oy < down.end; oy += 2)
+      for (int ox = right.begin; ox < right.end; ox += 2) {
+        using Tap = std::conditional_t<std::is_void_v<Winner>, u8, Winner>;
+        device::Lanes<T, V> read[4];
+        device::Lanes<Tap, V> won[4];
+        std::int64_t from[4];
+        for (int i = 0; i < 4; ++i) {
+          // In place of a window that is not there, the first one is read again.
+          const int y = oy + i / 2 < down.end ? oy + i / 2 : oy, x = ox + i % 2 < right.end ? ox + i % 2 : ox;
+          from[i] =
+              row * p.out_image() + static_cast<std::int64_t>(y * p.out_width + x) * p.channels + at.channel;
+          read[i] = *reinterpret_cast<const device::Lanes<T, V>*>(dy + from[i]);
+          if constexpr (!std::is_void_v<Winner>)
+            won[i] = *reinterpret_cast<const device::Lanes<Winner, V>*>(winner + from[i]);
+        }
+        for (int i = 0; i < 4; ++i) {
+          const int y = oy + i / 2, x = ox + i % 2;
+          if (y >= down.end || x >= right.end) continue;
+          float more[V] = {};
+          if (second != nullptr) load(more, second + from[i]);
+          const int tap = (at.y + p.window.padding - y * p.window.stride) * p.window.width + at.x +
+                          p.window.padding - x * p.window.stride;
+          for (int k = 0; k < V; ++k) {
+            const float g = device::widen(read[i].lane[k]) + more[k];
+            sum[k] += std::is_void_v<Winner> || static_cast<int>(won[i].lane[k]) == tap ? g : 0.0f;
+          }
         }
       }
     if constexpr (std::is_void_v<Winner>)
