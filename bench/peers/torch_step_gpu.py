@@ -232,8 +232,9 @@ def main():
     parser.add_argument("--shrink", action="store_true", help="small sizes and batches, for smoke tests only")
     options = parser.parse_args()
     done = measured(options.but) if options.but else set()
-    wanted = itertools.product(options.precisions.split(","), options.models.split(","), options.settings.split(","))
-    for precision, name, setting in sorted(wanted, key=lambda case: (options.precisions.index(case[0]), case[2] == "compile")):
+    precisions = options.precisions.split(",")
+    wanted = itertools.product(precisions, options.models.split(","), options.settings.split(","))
+    for precision, name, setting in sorted(wanted, key=lambda case: (precisions.index(case[0]), case[2] == "compile")):
         if setting == "graph" and precision == "f16":
             continue  # the gradient scaler synchronizes with the host
         if (name, precision, setting) in done:
