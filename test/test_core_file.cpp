@@ -64,6 +64,23 @@ TEST_CASE("a file is replaced whole, and nothing is left beside it") {
   CHECK(std::distance(fs::directory_iterator(scratch.folder), {}) == 1);
 }
 
+TEST_CASE("a file that is made in parts is whole, or what was there stays") {
+  const Scratch scratch;
+  const fs::path path = scratch.folder / "parts";
+  std::string made;
+  write_file(path, 3,
+             [&](std::size_t i) -> std::string_view { return made = std::string(i + 1, 'x') + ","; });
+  CHECK(content(path) == "x,xx,xxx,");
+  CHECK_THROWS_WITH_AS(write_file(path, 3,
+                                  [&](std::size_t i) -> std::string_view {
+                                    if (i == 2) fail("part 2 cannot be made");
+                                    return "y";
+                                  }),
+                       "part 2 cannot be made", Error);
+  CHECK(content(path) == "x,xx,xxx,");
+  CHECK(std::distance(fs::directory_iterator(scratch.folder), {}) == 1);
+}
+
 TEST_CASE("what cannot be written is said with its path and the system's reason, and what was there stays") {
   const Scratch scratch;
   CHECK_THROWS_WITH_AS(

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,45 @@ TEST_CASE("what was written is read") {
       (where + ": the tensor 'empty' is of type F32 and shape [0], not one number of type I64").c_str(),
       CheckpointError);
   CHECK((bytes_of(folder.path / "w").find('{') == 8 && !fs::exists(folder.path / "w.part")));
+}
+
+TEST_CASE("tensors are computed while they are written, and read in parts") {
+  const Folder folder;
+  io::SafetensorsWriter writer;
+  int computed = 0;
+  writer.add_number("steps", 3);
+  writer.add_later("counted", {2, 3}, [&](std::span<float> values) {
+    CHECK(values.size() == 6);
+    for (float& value : values) value = static_cast<float>(++computed);
+  });
+  writer.add("copied", {2}, std::vector<float>{7, 8});
+  CHECK(computed == 0);
+  writer.write(folder.path / "w");
+  const io::Safetensors file(folder.path / "w");
+  std::vector<float> all(6), part(2);
+  file.read("counted", {2, 3}, all);
+  CHECK(all == std::vector<float>{1, 2, 3, 4, 5, 6});
+  file.read_part("counted", 3, part);
+  CHECK(part == std::vector<float>{4, 5});
+  file.read_part("copied", 0, part);
+  CHECK(part == std::vector<float>{7, 8});
+  file.read_part("counted", 6, {});
+  const std::string where = (folder.path / "w").string();
+  for (const std::int64_t first :
+       {std::int64_t{5}, std::int64_t{-1}, std::numeric_limits<std::int64_t>::max() - 1})
+    CHECK_THROWS_WITH_AS(
+        file.read_part("counted", first, part),
+        concat(where, ": the tensor 'counted' has 6 elements, but 2 were asked for from element ", first,
+               " on")
+            .c_str(),
+        CheckpointError);
+  CHECK_THROWS_WITH_AS(file.read_part("steps", 0, part),
+                       (where + ": the tensor 'steps' is of type I64, not of F32").c_str(), CheckpointError);
+
+  const std::string before = bytes_of(folder.path / "w");
+  writer.add_later("failed", {1}, [](std::span<float>) { fail("the copy failed"); });
+  CHECK_THROWS_WITH_AS(writer.write(folder.path / "w"), "the copy failed", CheckpointError);
+  CHECK((bytes_of(folder.path / "w") == before && !fs::exists(folder.path / "w.part")));
 }
 
 TEST_CASE("a file that PyTorch's own library wrote is read, in every type of floats") {

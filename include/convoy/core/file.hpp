@@ -1,19 +1,20 @@
 // File: reads, and atomic writes and renames, so that a file or folder is there whole or not at all.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 
+#include <convoy/core/call.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
 
 #if CONVOY_DEFINITIONS
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <system_error>
 #if defined(__unix__)
 #include <fcntl.h>
@@ -31,8 +32,10 @@ std::string read_file(const std::filesystem::path& path);
 /// written in place. Throws Error with the system's reason if any of this fails, including on a full disk;
 /// the old content is then unchanged.
 void write_file(const std::filesystem::path& path, std::string_view text);
-/// The same for a text given in several parts, which are concatenated.
-void write_file(const std::filesystem::path& path, std::span<const std::string_view> parts);
+/// The same for a text of `parts` parts. `part(i)` returns part i, which is written before the next call.
+/// What `part` throws passes through, and the old content is unchanged.
+void write_file(const std::filesystem::path& path, std::size_t parts,
+                Call<std::string_view(std::size_t)> part);
 /// Checks early, before long work, that write_file can open its file: throws Error if it cannot. Leaves
 /// existing content unchanged.
 void expect_writable(const std::filesystem::path& path);
@@ -66,7 +69,7 @@ CONVOY_FUNCTION std::string read_file(const std::filesystem::path& path) {
 }
 
 CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::string_view text) {
-  write_file(path, std::span<const std::string_view>(&text, 1));
+  write_file(path, 1, [&](std::size_t) { return text; });
 }
 
 CONVOY_FUNCTION void expect_writable(const std::filesystem::path& path) {
@@ -80,7 +83,8 @@ CONVOY_FUNCTION void expect_writable(const std::filesystem::path& path) {
   std::filesystem::remove(detail::beside(path), ignored);
 }
 
-CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::span<const std::string_view> parts) {
+CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::size_t parts,
+                                Call<std::string_view(std::size_t)> part) {
   std::error_code ignored;
   const bool special = detail::is_special(path);
   const std::filesystem::path beside = special ? path : detail::beside(path);
@@ -90,16 +94,24 @@ CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::span<con
   const auto expect = [&](bool done) {
     if (!done && reason == 0) reason = errno;
   };
-  for (const std::string_view text : parts)
-    if (reason == 0) expect(std::fwrite(text.data(), 1, text.size(), file) == text.size());
+  std::exception_ptr thrown;
+  try {
+    for (std::size_t i = 0; i < parts && reason == 0; ++i) {
+      const std::string_view text = part(i);
+      expect(std::fwrite(text.data(), 1, text.size(), file) == text.size());
+    }
+  } catch (...) {
+    thrown = std::current_exception();
+  }
   expect(std::fflush(file) == 0);
 #if defined(__unix__)
   if (!special) expect(fsync(fileno(file)) == 0);
 #endif
   expect(std::fclose(file) == 0);
-  if (reason == 0 && !special) expect(std::rename(beside.c_str(), path.c_str()) == 0);
-  if (reason == 0) return;
+  if (reason == 0 && !thrown && !special) expect(std::rename(beside.c_str(), path.c_str()) == 0);
+  if (reason == 0 && !thrown) return;
   if (!special) std::filesystem::remove(beside, ignored);
+  if (thrown) std::rethrow_exception(thrown);
   fail(path.string(), " cannot be written: ", std::strerror(reason));
 }
 

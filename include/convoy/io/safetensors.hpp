@@ -65,6 +65,10 @@ class Safetensors {
   /// The elements of a tensor of type F32, F64, F16 or BF16, as f32. Throws CheckpointError if there is no
   /// such tensor, if its type or shape differs, if `values` has another size, or if the file cannot be read.
   void read(std::string_view name, const Shape& shape, std::span<float> values) const;
+  /// The elements of a tensor of type F32 that begin with element `first`, in storage order. Throws
+  /// CheckpointError if there is no such tensor, if it is of another type or ends before, or if the file
+  /// cannot be read.
+  void read_part(std::string_view name, std::int64_t first, std::span<float> values) const;
   /// The one element of a tensor of type I64.
   std::int64_t read_number(std::string_view name) const;
 
@@ -89,11 +93,14 @@ class Safetensors {
   Metadata metadata_;
 };
 
-/// Collects tensors in memory and writes them as one file. The caller keeps the names unique.
+/// Collects tensors and writes them as one file. The caller keeps the names unique.
 class SafetensorsWriter {
  public:
-  /// Throws CheckpointError unless `values` has as many elements as the shape.
+  /// Copies the values. Throws CheckpointError unless there are as many as the shape has elements.
   void add(std::string name, const Shape& shape, std::span<const float> values);
+  /// For values that `write` computes, tensor by tensor: `compute(values)` fills them. What it throws ends
+  /// the write.
+  void add_later(std::string name, const Shape& shape, std::function<void(std::span<float>)> compute);
   void add_number(std::string name, std::int64_t value);
   void describe(std::string key, std::string value) {
     metadata_.emplace_back(std::move(key), std::move(value));
@@ -113,9 +120,13 @@ class SafetensorsWriter {
     std::string name;
     std::string_view dtype;
     Shape shape;
-    std::string bytes;
+    std::string bytes;  // empty if they are computed
+    std::function<void(std::span<float>)> compute;
+    std::size_t size() const {
+      return compute ? static_cast<std::size_t>(shape.size()) * sizeof(float) : bytes.size();
+    }
   };
-  void add(std::string name, std::string_view dtype, const Shape& shape, std::string_view bytes);
+  Entry& add(std::string name, std::string_view dtype, const Shape& shape, std::string_view bytes);
   std::span<const Entry> entries() const { return {entries_.data(), used_}; }
   std::string header() const;
 
@@ -295,6 +306,17 @@ CONVOY_FUNCTION void Safetensors::read(std::string_view name, const Shape& shape
     refuse(name, concat("is of type ", tensor.dtype, ", not of F32, F64, F16 or BF16"));
 }
 
+CONVOY_FUNCTION void Safetensors::read_part(std::string_view name, std::int64_t first,
+                                            std::span<float> values) const {
+  const Tensor& tensor = expect(name);
+  if (tensor.dtype != "F32") refuse(name, concat("is of type ", tensor.dtype, ", not of F32"));
+  if (first < 0 || first > tensor.elements || std::ssize(values) > tensor.elements - first)
+    refuse(name, concat("has ", tensor.elements, " elements, but ", values.size(),
+                        " were asked for from element ", first, " on"));
+  read_bytes(data_ + tensor.begin + static_cast<std::uint64_t>(first) * sizeof(float), values.data(),
+             values.size_bytes());
+}
+
 CONVOY_FUNCTION std::int64_t Safetensors::read_number(std::string_view name) const {
   const Tensor& tensor = expect(name);
   if (tensor.dtype != "I64" || tensor.elements != 1)
@@ -313,18 +335,25 @@ CONVOY_FUNCTION void SafetensorsWriter::add(std::string name, const Shape& shape
   add(std::move(name), "F32", shape, {reinterpret_cast<const char*>(values.data()), values.size_bytes()});
 }
 
+CONVOY_FUNCTION void SafetensorsWriter::add_later(std::string name, const Shape& shape,
+                                                  std::function<void(std::span<float>)> compute) {
+  add(std::move(name), "F32", shape, {}).compute = std::move(compute);
+}
+
 CONVOY_FUNCTION void SafetensorsWriter::add_number(std::string name, std::int64_t value) {
   add(std::move(name), "I64", Shape{}, {reinterpret_cast<const char*>(&value), sizeof value});
 }
 
-CONVOY_FUNCTION void SafetensorsWriter::add(std::string name, std::string_view dtype, const Shape& shape,
-                                            std::string_view bytes) {
+CONVOY_FUNCTION SafetensorsWriter::Entry& SafetensorsWriter::add(std::string name, std::string_view dtype,
+                                                                 const Shape& shape, std::string_view bytes) {
   if (used_ == entries_.size()) entries_.emplace_back();
   Entry& entry = entries_[used_++];
   entry.name = std::move(name);
   entry.dtype = dtype;
   entry.shape = shape;
   entry.bytes = bytes;
+  entry.compute = nullptr;
+  return entry;
 }
 
 CONVOY_FUNCTION std::string SafetensorsWriter::header() const {
@@ -345,8 +374,8 @@ CONVOY_FUNCTION std::string SafetensorsWriter::header() const {
     append_quoted(text, entry.name);
     const std::vector<std::int64_t> extents(entry.shape.extent, entry.shape.extent + entry.shape.rank);
     text += concat(":{\"dtype\":\"", entry.dtype, "\",\"shape\":", detail::text_of(extents),
-                   ",\"data_offsets\":[", at, ",", at + entry.bytes.size(), "]}");
-    at += entry.bytes.size();
+                   ",\"data_offsets\":[", at, ",", at + entry.size(), "]}");
+    at += entry.size();
   }
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');  // so that elements are aligned to 8 bytes
@@ -356,9 +385,17 @@ CONVOY_FUNCTION std::string SafetensorsWriter::header() const {
 CONVOY_FUNCTION void SafetensorsWriter::write(const std::filesystem::path& path) const {
   const std::string header = this->header();
   const std::uint64_t size = header.size();
-  std::vector<std::string_view> parts = {{reinterpret_cast<const char*>(&size), sizeof size}, header};
-  for (const Entry& entry : entries()) parts.push_back(entry.bytes);
-  as_checkpoint_error([&] { write_file(path, parts); });
+  std::vector<float> values;  // of one tensor
+  const auto part = [&](std::size_t i) -> std::string_view {
+    if (i == 0) return {reinterpret_cast<const char*>(&size), sizeof size};
+    if (i == 1) return header;
+    const Entry& entry = entries()[i - 2];
+    if (!entry.compute) return entry.bytes;
+    values.resize(static_cast<std::size_t>(entry.shape.size()));
+    entry.compute(values);
+    return {reinterpret_cast<const char*>(values.data()), entry.size()};
+  };
+  as_checkpoint_error([&] { write_file(path, 2 + entries().size(), part); });
 }
 #endif
 
