@@ -526,8 +526,7 @@ TEST_CASE("neither servers beside workers nor workers wait for a rank that refus
   CHECK(refusal(true,
                 [](auto& trainer) {
                   train::Snapshot snapshot;
-                  train::Capture capture(snapshot, true);
-                  trainer.visit_state(capture, train::Visit::read);
+                  trainer.visit_state(snapshot, train::Visit::read);
                 }) ==
         "comm \"ps\": its server ranks take part in no other exchange until they are dismissed, as at a "
         "checkpoint and at the end of a fit");
@@ -777,15 +776,18 @@ TEST_CASE("a folder that one rank cannot use ends the fit of all ranks with that
   refused(0, circle, circle + " cannot be read: ");
 }
 
-TEST_CASE("a rank that cannot write its file of a checkpoint is not waited for until the deadline") {
+TEST_CASE_TEMPLATE("a rank that cannot write its files of a checkpoint is not waited for until the deadline",
+                   Comm, AllReduce, Sharded) {
   const Folder folder;
   const fs::path partial = folder.path / "step-2.partial";
+  const std::string file =
+      partial / (std::is_same_v<Comm, Sharded> ? "rank-1.shard.safetensors" : "rank-1.safetensors");
   std::vector<std::string> told(2);
   Threads::World(2).run([&](Threads endpoint) {
-    Made<AllReduce> trainer({.batch = 6}, endpoint, comm::Options{.deadline = Seconds(20)});
+    Made<Comm> trainer({.batch = 6}, endpoint, comm::Options{.deadline = Seconds(20)});
     train::Checkpoints checkpoints(trainer, {.directory = folder.path, .every = 2, .deadline = Seconds(60)});
     const auto on_step = [&](const train::StepReport& step) {
-      if (step.step == 0) fs::create_directories(partial / "rank-1.safetensors.part");  // where it is written
+      if (step.step == 0) fs::create_directories(file + ".part");  // where it is written
       return train::Control::go_on;
     };
     try {
@@ -794,10 +796,39 @@ TEST_CASE("a rank that cannot write its file of a checkpoint is not waited for u
       told[static_cast<std::size_t>(trainer.rank())] = error.what();
     }
   });
-  const std::string file = partial / "rank-1.safetensors";
   CHECK(told[0] == "checkpoint: rank 1 could not write " + file);
   CHECK(told[1] == file + " cannot be written: Is a directory");
   CHECK(names_in(folder.path) == std::vector<std::string>{"step-2.partial"});
+}
+
+TEST_CASE("what other ranks hold of the optimizer's state is found by slot and element") {
+  const Folder folder;
+  fs::create_directories(folder.path);
+  io::SafetensorsWriter first, second, other;
+  first.add(train::Shards::name_of("exp.avg", {10, 13}), {3}, std::vector<float>{1, 2, 3});
+  first.add(train::Shards::name_of("square", {10, 12}), {2}, std::vector<float>{7, 7});
+  second.add(train::Shards::name_of("exp.avg", {13, 15}), {2}, std::vector<float>{4, 5});
+  first.write(folder.path / "first");
+  second.write(folder.path / "second");
+  train::Shards shards;
+  shards.open(folder.path / "first");
+  shards.open(folder.path / "second");
+  std::vector<float> values(8, -1);
+  shards.read("exp.avg", {9, 17}, values);
+  CHECK(values == std::vector<float>{-1, 1, 2, 3, 4, 5, -1, -1});
+  std::vector<float> inner(2);
+  shards.read("exp.avg", {12, 14}, inner);
+  CHECK(inner == std::vector<float>{3, 4});
+  for (const std::string name : {"exp_avg", "exp_avg.", "exp_avg.x", "exp_avg.1x", "exp_avg.-1"}) {
+    other.clear();
+    other.add(name, {1}, std::vector<float>{1});
+    other.write(folder.path / "other");
+    CHECK_THROWS_WITH_AS(shards.open(folder.path / "other"),
+                         concat((folder.path / "other").string(), ": the tensor '", name,
+                                "' is not named by a slot and an element")
+                             .c_str(),
+                         CheckpointError);
+  }
 }
 
 TEST_CASE("a checkpoint for which the system cannot start a thread is an error that names it") {

@@ -137,6 +137,34 @@ TEST_CASE_TEMPLATE("cuda: the host does not wait for the verdict of a step", P, 
   }
 }
 
+TEST_CASE("cuda: the state is copied in a few calls, whatever the number of parameters") {
+  using namespace train_cuda;
+  using emulation::Called;
+  struct Nowhere final : train::StateSink {
+    int tensors = 0;
+    void tensor(std::string_view, const Shape&, std::span<float>) override {}
+    void later(std::string_view, const Shape&, Compute) override { ++tensors; }
+    void shard(std::string_view, Range, Compute) override {}
+    void read_shards(std::string_view, Range, std::span<float>) const override {}
+    void counter(std::string_view, std::int64_t&) override {}
+  };
+  const auto calls_of = []<class Model>(Model, int tensors) {
+    Alone<exec::Cuda<f32>, optim::Adam, Model> trainer({.batch = 4});
+    auto copy = trainer.state_copy();
+    copy.prepare();
+    Nowhere sink;
+    const emulation::Counts before = emulation::Counts::now();
+    copy.take(sink);
+    const emulation::Counts calls = emulation::Counts::now() - before;
+    CHECK(sink.tensors == tensors);
+    return calls;
+  };
+  const auto small = calls_of(Plain(), 3 * 5), large = calls_of(Transformer(), 3 * 18);
+  CHECK(small[Called::pageable_copy] == large[Called::pageable_copy]);
+  CHECK(small.all() == large.all());
+  CHECK(large.all() < 12);
+}
+
 TEST_CASE("cuda: a fit from a resident set waits for work that runs late") {
   using namespace train_resident;
   const data::ImageSet bytes = blobs_of_bytes(67);

@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "skip.hpp"
+#include "train_state_copies.hpp"
 #include "train_support.hpp"
 #include <convoy/comm/policy/staged.hpp>
 #include <convoy/data/resident.cuh>
@@ -277,6 +278,15 @@ TEST_CASE("cuda: ranks exchange through host memory") {
         together<exec::Cuda<f32>, comm::Staged<comm::Sharded<Ring>, memory::Device>>(ranks, {});
     CHECK(apart(sharded[0].parameters, expected[0].parameters) < 1e-4);
   }
+}
+
+TEST_CASE_TEMPLATE("cuda: a copy of the state stays what it was while training continues", Comm,
+                   train_cuda::Ring, convoy::comm::Sharded<train_cuda::Ring>) {
+  if (convoy::device::count() == 0) SKIP("there is no GPU here");
+  using namespace train_cuda;
+  using Staged = comm::Staged<Comm, memory::Device>;
+  compare_copies<Trainer<Mixed, optim::Sgd, Staged, exec::Cuda<f32>>>(2);
+  compare_copies<Trainer<Mixed, optim::Adam, Staged, exec::Cuda<f16>>>(2);
 }
 
 TEST_CASE("cuda: batch norms use the rows of all ranks") {

@@ -145,7 +145,7 @@ concept Exec = std::is_class_v<E> &&
   {e.read_gradient(i, values)};
   // Copies the live elements of parameter i, in host memory, from the plan's order to this Exec's order
   // within the slot (true) or back. It serves whatever is laid out like the parameter, such as optimizer
-  // state.
+  // state. Another thread may call it while passes run.
   {c.reorder(i, given, values, true)};
   // Tells the Exec that an update, a broadcast or a checkpoint wrote parameters. An Exec may offer
   // `working_copy(range)` (memory/working_copy.hpp), the address of its 16-bit copy; an update that also

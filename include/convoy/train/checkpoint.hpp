@@ -22,6 +22,7 @@
 #include <convoy/io/safetensors.hpp>
 #include <convoy/train/gather.hpp>
 #include <convoy/train/keeper.hpp>
+#include <convoy/train/snapshot.hpp>
 #include <convoy/train/state.hpp>
 
 #if CONVOY_DEFINITIONS
@@ -47,14 +48,6 @@ struct CheckpointOptions {
   Seconds deadline{300};            ///< how long rank 0 waits for the other ranks' files of a checkpoint
 };
 
-/// The part of a checkpoint that one rank writes.
-struct Snapshot {
-  std::int64_t step = 0;
-  io::SafetensorsWriter model = {};     ///< parameters and running statistics; on rank 0 only
-  io::SafetensorsWriter training = {};  ///< options, the optimizer's state and counters; on rank 0 only
-  io::SafetensorsWriter own = {};       ///< the state of this rank alone
-};
-
 /// The folder of checkpoints. Each is a folder `step-<n>`, which is complete if it exists:
 ///
 ///     model.safetensors     parameters and running statistics by their PyTorch names
@@ -63,8 +56,9 @@ struct Snapshot {
 ///     rank-<r>.safetensors  rank r's part of the exchange's state, and its own running statistics
 ///
 /// A background thread writes. Every rank writes its own file into `step-<n>.partial`; rank 0 renames the
-/// folder when all files are there. A rank that cannot write its file leaves an empty `rank-<r>.failed`
-/// there, if it can, for which rank 0 gives up.
+/// folder when all files are there. If the optimizer's state is divided among ranks, each also writes its
+/// part, `rank-<r>.shard.safetensors`, from which rank 0 makes its file and which it then removes. A rank
+/// that cannot write its files leaves an empty `rank-<r>.failed` there, if it can, for which rank 0 gives up.
 class CheckpointFolder {
  public:
   /// Throws ConfigError for invalid options.
@@ -106,15 +100,25 @@ class CheckpointFolder {
   std::filesystem::path file_of(const std::filesystem::path& folder, int rank) const {
     return folder / concat("rank-", rank, ".safetensors");
   }
+  std::filesystem::path shard_of(const std::filesystem::path& folder, int rank) const {
+    return folder / concat("rank-", rank, ".shard.safetensors");
+  }
   std::filesystem::path failure_of(const std::filesystem::path& folder, int rank) const {
     return folder / concat("rank-", rank, ".failed");
   }
   std::filesystem::path mark(std::int64_t number) const {
     return options_.directory / concat("rank-0-is-here-", number);
   }
-  void store() const;
-  /// Writes this rank's file.
+  void store();
+  /// Writes this rank's files.
   void store_own(const std::filesystem::path& partial) const;
+  /// On rank 0: returns when the files of all ranks are there. Throws CheckpointError after the deadline, or
+  /// if a rank could not write its files.
+  void await_others(const std::filesystem::path& partial) const;
+  /// On rank 0: writes the state that all ranks see, of which other ranks may hold parts.
+  void store_training(const std::filesystem::path& partial);
+  /// Removes checkpoints older than those to keep.
+  void remove_old() const;
   static constexpr std::string_view partial_suffix = ".partial";
   /// The numbers of the folders that are named `step-<number><suffix>`, in order.
   std::vector<std::int64_t> steps(std::string_view suffix = {}) const;
@@ -124,26 +128,6 @@ class CheckpointFolder {
   Snapshot snapshot_;  // which the thread writes
   std::thread thread_;
   std::exception_ptr failure_;
-};
-
-/// The PyTorch name of a parameter or a running statistic; empty for other state.
-constexpr std::string_view name_of_weights(std::string_view name) {
-  for (const std::string_view prefix : {std::string_view("parameters."), std::string_view("statistics.")})
-    if (name.starts_with(prefix)) return name.substr(prefix.size());
-  return {};
-}
-
-/// A state visitor that copies state into a snapshot.
-class Capture {
- public:
-  Capture(Snapshot& into, bool all) : into_(into), all_(all) {}
-  void tensor(std::string_view name, const Shape& shape, std::span<float> values);
-  void counter(std::string_view name, std::int64_t& number);
-  bool takes(std::string_view name) const { return all_ || name.starts_with("ranks."); }
-
- private:
-  Snapshot& into_;
-  bool all_;  // also state that every rank sees
 };
 
 /// An option whose value differs from that of the run that wrote a checkpoint; values are texts.
@@ -225,7 +209,9 @@ class Checkpoints final : public Keeper {
  public:
   /// Throws ConfigError for invalid options, or if ranks differ in `every` or `resume`.
   Checkpoints(Trainer& trainer, CheckpointOptions options)
-      : trainer_(trainer), folder_(std::move(options), trainer.rank(), trainer.world()) {
+      : trainer_(trainer),
+        copy_(trainer.state_copy()),
+        folder_(std::move(options), trainer.rank(), trainer.world()) {
     expect_same(trainer.comm(), comm::Fingerprint()
                                     .add("checkpoint.every", folder_.options().every)
                                     .add("checkpoint.resume", folder_.options().resume));
@@ -243,6 +229,7 @@ class Checkpoints final : public Keeper {
       if (trainer_.rank() == 0) folder_.remove_partial();
       folder_.make();
     });
+    all_or_none(trainer_.comm(), "checkpoint", [&] { copy_.prepare(); });
     expect_shared();
     return restore().value_or(FitPosition{});
   }
@@ -287,12 +274,12 @@ class Checkpoints final : public Keeper {
     if (trainer_.steps_done() == kept_) return;
     FitPosition at = position;
     Snapshot& snapshot = folder_.snapshot(trainer_.steps_done());
-    Capture capture(snapshot, trainer_.rank() == 0);
-    trainer_.visit_state(capture, Visit::read);
-    visit(capture, at);
+    snapshot.divided = copy_.divided();
+    copy_.take(snapshot);
+    visit(snapshot, at);
     std::int64_t world = trainer_.world(), workers = trainer_.workers();
-    capture.counter("world", world);
-    capture.counter("workers", workers);
+    snapshot.counter("world", world);
+    snapshot.counter("workers", workers);
     snapshot.model.describe("format", "pt");
     trainer_.visit_options([&](std::string_view name, const std::string& text) {
       snapshot.training.describe(std::string(name), text);
@@ -342,6 +329,7 @@ class Checkpoints final : public Keeper {
   }
 
   Trainer& trainer_;
+  typename Trainer::StateCopy copy_;  // which the folder's thread reads
   CheckpointFolder folder_;
   std::int64_t kept_ = -1;
   std::vector<ChangedOption> changed_;
@@ -428,8 +416,9 @@ CONVOY_FUNCTION void CheckpointFolder::wait() {
 
 CONVOY_FUNCTION Snapshot& CheckpointFolder::snapshot(std::int64_t step) {
   wait();
+  snapshot_.clear();
   snapshot_.step = step;
-  for (io::SafetensorsWriter* file : {&snapshot_.model, &snapshot_.training, &snapshot_.own}) file->clear();
+  snapshot_.all = rank_ == 0;
   return snapshot_;
 }
 
@@ -451,39 +440,23 @@ CONVOY_FUNCTION void CheckpointFolder::write() try {
                         " cannot be written: the system cannot start a thread: ", error.what());
 }
 
-CONVOY_FUNCTION void CheckpointFolder::store() const {
-  namespace fs = std::filesystem;
-  const fs::path complete = of(snapshot_.step), partial = complete.string().append(partial_suffix);
+CONVOY_FUNCTION void CheckpointFolder::store() {
+  const std::filesystem::path complete = of(snapshot_.step),
+                              partial = complete.string().append(partial_suffix);
   std::error_code error;
-  fs::create_directories(partial, error);
+  std::filesystem::create_directories(partial, error);
   if (error) fail<CheckpointError>(partial.string(), " cannot be made: ", error.message());
-  if (rank_ == 0) {
-    snapshot_.model.write(partial / "model.safetensors");
-    snapshot_.training.write(partial / "training.safetensors");
-  }
   store_own(partial);
   if (rank_ != 0) return;
-  const Deadline deadline(options_.deadline);
-  for (int r = 0; r < world_; ++r)
-    while (!fs::exists(file_of(partial, r), error)) {
-      if (fs::exists(failure_of(partial, r), error))
-        fail<CheckpointError>("checkpoint: rank ", r, " could not write ", file_of(partial, r).string());
-      if (deadline.expired())
-        fail<CheckpointError>("checkpoint: ", file_of(partial, r).string(), " has not been written by rank ",
-                              r, " within ", options_.deadline.count(),
-                              " seconds; the folder must be one that all ranks see");
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+  snapshot_.model.write(partial / "model.safetensors");
+  await_others(partial);
+  store_training(partial);
   as_checkpoint_error([&] { rename_folder(partial, complete); });
-  auto all = steps();
-  for (std::size_t i = 0; i + static_cast<std::size_t>(options_.keep) < all.size(); ++i) {
-    const fs::path old = of(all[i]), partly = old.string().append(partial_suffix);
-    fs::rename(old, partly, error);  // a run that ends here leaves no checkpoint that lacks files
-    fs::remove_all(partly, error);
-  }
+  remove_old();
 }
 
 CONVOY_FUNCTION void CheckpointFolder::store_own(const std::filesystem::path& partial) const try {
+  if (rank_ != 0 && snapshot_.divided) snapshot_.own_shard.write(shard_of(partial, rank_));
   snapshot_.own.write(file_of(partial, rank_));
 } catch (const CheckpointError&) {
   try {
@@ -494,21 +467,45 @@ CONVOY_FUNCTION void CheckpointFolder::store_own(const std::filesystem::path& pa
   throw;
 }
 
-CONVOY_FUNCTION void Capture::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
-  if (!takes(name)) return;
-  if (name.starts_with("ranks."))
-    into_.own.add(std::string(name), shape, values);
-  else if (const std::string_view weights = name_of_weights(name); !weights.empty())
-    into_.model.add(std::string(weights), shape, values);
-  else
-    into_.training.add(std::string(name), shape, values);
+CONVOY_FUNCTION void CheckpointFolder::await_others(const std::filesystem::path& partial) const {
+  const Deadline deadline(options_.deadline);
+  std::error_code error;
+  const auto await = [&](int r, const std::filesystem::path& file) {
+    while (!std::filesystem::exists(file, error)) {
+      if (std::filesystem::exists(failure_of(partial, r), error))
+        fail<CheckpointError>("checkpoint: rank ", r, " could not write ", file.string());
+      if (deadline.expired())
+        fail<CheckpointError>("checkpoint: ", file.string(), " has not been written by rank ", r, " within ",
+                              options_.deadline.count(),
+                              " seconds; the folder must be one that all ranks see");
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  };
+  for (int r = 1; r < world_; ++r) {
+    if (snapshot_.divided) await(r, shard_of(partial, r));
+    await(r, file_of(partial, r));
+  }
 }
 
-CONVOY_FUNCTION void Capture::counter(std::string_view name, std::int64_t& number) {
-  if (name.starts_with("ranks."))
-    into_.own.add_number(std::string(name), number);
-  else if (all_)
-    into_.training.add_number(std::string(name), number);
+CONVOY_FUNCTION void CheckpointFolder::store_training(const std::filesystem::path& partial) {
+  if (snapshot_.divided)
+    for (int r = 1; r < world_; ++r) snapshot_.shards.open(shard_of(partial, r));
+  snapshot_.training.write(partial / "training.safetensors");
+  snapshot_.shards.clear();
+  if (!snapshot_.divided) return;
+  std::error_code error;
+  for (int r = 1; r < world_; ++r) std::filesystem::remove(shard_of(partial, r), error);
+}
+
+CONVOY_FUNCTION void CheckpointFolder::remove_old() const {
+  const auto all = steps();
+  std::error_code error;
+  for (std::size_t i = 0; i + static_cast<std::size_t>(options_.keep) < all.size(); ++i) {
+    const std::filesystem::path old = of(all[i]), partly = old.string().append(partial_suffix);
+    std::filesystem::rename(old, partly,
+                            error);  // a run that ends here leaves no checkpoint that lacks files
+    std::filesystem::remove_all(partly, error);
+  }
 }
 
 CONVOY_FUNCTION Restore::Restore(const CheckpointFolder& folder, std::int64_t step, int workers)

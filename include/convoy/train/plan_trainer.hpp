@@ -25,6 +25,7 @@
 #include <convoy/train/report.hpp>
 #include <convoy/train/speed.hpp>
 #include <convoy/train/state.hpp>
+#include <convoy/train/state_copy.hpp>
 #include <convoy/train/timeline.hpp>
 #include <convoy/train/user_loop.hpp>
 
@@ -36,6 +37,7 @@ template <class Rule, class Comm, class Exec, bool = composes<Rule, Comm, Exec>(
 class PlanTrainer {
  public:
   using Config = train::Config<Rule, Exec>;
+  using StateCopy = train::StateCopy<Rule, Comm, Exec>;
 
   /// The traced model.
   const Plan& plan;
@@ -117,6 +119,9 @@ class PlanTrainer {
   void visit_state(V&& visitor, Visit how) {
     train::visit_state(replica_, AnyVisitor(visitor), how);
   }
+  /// Copies all state for code that uses it while training continues, such as train::Checkpoints; see
+  /// state_copy.hpp.
+  StateCopy state_copy() { return StateCopy(replica_); }
 
   /// Calls `visit(name, text)` for each option on which the ranks must agree, with its name in the
   /// configuration, such as `optimizer.lr` or `schedule.total`.

@@ -27,8 +27,6 @@ namespace convoy::train {
 ///   `tensor(name, shape, values)`   floats in canonical order
 ///   `counter(name, value)`          a number
 /// With Visit::write, the visitor may change `values` and `value`.
-/// A visitor may have
-///   `takes(name)`   whether it wants a tensor; with Visit::read, others are passed only if that is no work
 template <class V>
 concept StateVisitor = requires(V& v, std::string_view name, const Shape& shape, std::span<float> values,
                                 std::int64_t& number) {
@@ -50,25 +48,17 @@ class AnyVisitor {
         }),
         counter_([](void* it, std::string_view name, std::int64_t& number) {
           static_cast<V*>(it)->counter(name, number);
-        }),
-        takes_([]([[maybe_unused]] void* it, [[maybe_unused]] std::string_view name) {
-          if constexpr (requires(V & v) { v.takes(name); })
-            return static_cast<V*>(it)->takes(name);
-          else
-            return true;
         }) {}
 
   void tensor(std::string_view name, const Shape& shape, std::span<float> values) const {
     tensor_(visitor_, name, shape, values);
   }
   void counter(std::string_view name, std::int64_t& number) const { counter_(visitor_, name, number); }
-  bool takes(std::string_view name) const { return takes_(visitor_, name); }
 
  private:
   void* visitor_;
   void (*tensor_)(void*, std::string_view, const Shape&, std::span<float>);
   void (*counter_)(void*, std::string_view, std::int64_t&);
-  bool (*takes_)(void*, std::string_view);
 };
 
 /// Memory of a visit, which all its tensors use in turn: new pages would take longer than the copies.
@@ -76,31 +66,24 @@ struct VisitMemory {
   std::vector<float> in_slot, dead, live, values;
 };
 
-/// Whether ranks hold different parts of a tensor's state. All ranks must call it together.
+/// Whether this rank updates all of these elements, and so holds their state.
 template <class Rule, class Comm, class Exec>
-bool is_divided(Replica<Rule, Comm, Exec>& replica, Range live) {
-  const std::vector<Range> mine = replica.comm().updates(replica.buckets());
+bool updates_all(Replica<Rule, Comm, Exec>& replica, Range elements) {
   std::int64_t covered = 0;
-  for (const Range& range : mine)
-    covered += std::max<std::int64_t>(0, std::min(range.end, live.end) - std::max(range.begin, live.begin));
-  return common_number(replica.comm(), covered == live.size() ? 0 : 1) > 0;
+  for (const Range& range : replica.comm().updates(replica.buckets()))
+    covered +=
+        std::max<std::int64_t>(0, std::min(range.end, elements.end) - std::max(range.begin, elements.begin));
+  return covered == elements.size();
 }
 
-/// Visits, in canonical order, one number per element of parameter `p`, stored in the order of the parameter.
-/// `in_slot` holds those of the live elements, `dead` those of the dead taps; if `dead` is empty, these are
-/// visited as 0.
+/// Copies, into canonical order, one number per element of parameter `p`, stored in the order of the
+/// parameter. `in_slot` holds those of the live elements, `dead` those of the dead taps; if `dead` is empty,
+/// these are 0. `live` is memory for the copy.
 template <class Exec>
-void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, std::span<float> dead,
-                Visit how, VisitMemory& memory, Call<void(std::span<float>)> visit) {
+void to_canonical(const Exec& exec, const Plan& plan, int p, std::span<const float> in_slot,
+                  std::span<const float> dead, std::span<float> values, std::vector<float>& live) {
+  if (plan.slot(p).dead.empty()) return exec.reorder(p, in_slot, values, false);
   const std::int64_t begin = plan.slot(p).live.begin, dead_begin = plan.slot(p).dead.begin;
-  std::vector<float>&live = memory.live, &values = memory.values;
-  values.resize(static_cast<std::size_t>(plan.parameter(p).shape.size()));
-  if (plan.slot(p).dead.empty()) {  // then the canonical order is the plan's
-    exec.reorder(p, in_slot, values, false);
-    visit(std::span<float>(values));
-    if (how == Visit::write) exec.reorder(p, values, in_slot, true);
-    return;
-  }
   live.resize(in_slot.size());
   exec.reorder(p, in_slot, live, false);
   exec::for_each_element(plan, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
@@ -108,8 +91,19 @@ void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, s
                                           : dead.empty() ? 0.0f
                                                          : dead[static_cast<std::size_t>(at - dead_begin)];
   });
+}
+
+/// Visits such numbers in canonical order.
+template <class Exec>
+void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, std::span<float> dead,
+                Visit how, VisitMemory& memory, Call<void(std::span<float>)> visit) {
+  const std::int64_t begin = plan.slot(p).live.begin, dead_begin = plan.slot(p).dead.begin;
+  std::vector<float>&live = memory.live, &values = memory.values;
+  values.resize(static_cast<std::size_t>(plan.parameter(p).shape.size()));
+  to_canonical(exec, plan, p, in_slot, dead, values, live);
   visit(std::span<float>(values));
   if (how == Visit::read) return;
+  if (plan.slot(p).dead.empty()) return exec.reorder(p, values, in_slot, true);
   exec::for_each_element(plan, p, [&](std::int64_t i, std::int64_t at, bool is_live) {
     if (is_live)
       live[static_cast<std::size_t>(at - begin)] = values[static_cast<std::size_t>(i)];
@@ -119,12 +113,22 @@ void visit_slot(Exec& exec, const Plan& plan, int p, std::span<float> in_slot, s
   exec.reorder(p, live, in_slot, true);
 }
 
-/// The part of an optimizer's slot that is stored for one range of elements.
+/// The part of an optimizer's slot that is stored for one range of elements, in memory of a space.
 struct SlotPart {
   std::string slot;
   Range range;
   float* state;
 };
+
+/// The parts that this rank stores.
+template <class Replica>
+std::vector<SlotPart> slot_parts(Replica& replica) {
+  std::vector<SlotPart> parts;
+  replica.optimizer().visit_state([&](std::string_view slot, Range range, float* state, std::int64_t) {
+    parts.push_back({std::string(slot), range, state});
+  });
+  return parts;
+}
 
 /// Calls `copy(state, host, bytes)` for the parts of a slot within the range of `elements`, whose values in
 /// host memory are `values`.
@@ -143,7 +147,7 @@ inline void for_each_part(std::span<const SlotPart> parts, std::string_view slot
 /// Passes the exchange's state to a visitor. State of one rank has names that begin with
 /// `ranks.<rank>.exchange.`.
 template <class Comm, class Exec>
-class ExchangeState final : public comm::StateVisitor {
+class ExchangeState : public comm::StateVisitor {
  public:
   ExchangeState(Comm& comm, Exec& exec, const Plan& plan, const AnyVisitor& visitor, Visit how)
       : comm_(comm),
@@ -176,6 +180,9 @@ class ExchangeState final : public comm::StateVisitor {
     if (how_ == Visit::write) number = known;
   }
 
+ protected:
+  std::string_view prefix() const { return prefix_; }
+
  private:
   Comm& comm_;
   Exec& exec_;
@@ -192,11 +199,9 @@ void visit_parameters(Exec& exec, const Plan& plan, const AnyVisitor& visitor, V
   std::vector<float> values;
   for (int p = 0; p < static_cast<int>(plan.parameter_list.size()); ++p) {
     const graph::Parameter& parameter = plan.parameter(p);
-    const std::string name = concat("parameters.", parameter.name);
-    if (how == Visit::read && !visitor.takes(name)) continue;
     values.resize(static_cast<std::size_t>(parameter.shape.size()));
     exec.read_parameter(p, values);
-    visitor.tensor(name, parameter.shape, std::span<float>(values));
+    visitor.tensor(concat("parameters.", parameter.name), parameter.shape, std::span<float>(values));
     if (how == Visit::write) exec.write_parameter(p, values);
   }
   if (how == Visit::write) exec.touched({0, plan.sizes.parameters});
@@ -212,11 +217,10 @@ inline void visit_statistics(const Plan& plan, std::string_view prefix, std::spa
         arena.subspan(static_cast<std::size_t>(ranges[i].begin), static_cast<std::size_t>(ranges[i].size())));
 }
 
-/// Visits the weights of a replica: `parameters.<name>`, and `statistics.<name>`, the mean over all workers.
-/// All workers must call it together and see the same values. May be called while servers serve.
+/// Visits the mean over all workers of the running statistics, `statistics.<name>`. All workers must call it
+/// together.
 template <class Rule, class Comm, class Exec>
-void visit_weights(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
-  visit_parameters(replica.exec(), replica.plan(), visitor, how);
+void visit_mean_statistics(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
   on_host(replica.space(), replica.exec().statistics(), [&](std::span<float> own) {
     std::vector<float> mean(own.begin(), own.end());
     if (replica.workers() > 1 && !own.empty()) replica.comm().all_reduce(std::span<float>(mean), comm::mean);
@@ -225,16 +229,30 @@ void visit_weights(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor
   });
 }
 
+/// Visits the running statistics of this rank, `ranks.<rank>.statistics.<name>`, if there are other workers.
+template <class Rule, class Comm, class Exec>
+void visit_own_statistics(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor) {
+  if (replica.workers() == 1) return;
+  on_host(replica.space(), replica.exec().statistics(), [&](std::span<float> own) {
+    visit_statistics(replica.plan(), concat("ranks.", replica.rank(), ".statistics."), own, visitor);
+  });
+}
+
+/// Visits the weights of a replica: `parameters.<name>`, and `statistics.<name>`, the mean over all workers.
+/// All workers must call it together and see the same values. May be called while servers serve.
+template <class Rule, class Comm, class Exec>
+void visit_weights(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
+  visit_parameters(replica.exec(), replica.plan(), visitor, how);
+  visit_mean_statistics(replica, visitor, how);
+}
+
 /// Visits the optimizer's state as `optimizer.<slot>.<name>`. It is stored in the order of the parameters, in
 /// the ranges that this rank updates.
 template <class Rule, class Comm, class Exec>
 void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
   const Plan& plan = replica.plan();
   auto& space = replica.space();
-  std::vector<SlotPart> parts;
-  replica.optimizer().visit_state([&](std::string_view slot, Range range, float* state, std::int64_t) {
-    parts.push_back({std::string(slot), range, state});
-  });
+  const std::vector<SlotPart> parts = slot_parts(replica);
   const auto read = [&](float* state, float* host, std::size_t bytes) { space.read(host, state, bytes); };
   const auto write = [&](float* state, float* host, std::size_t bytes) { space.write(state, host, bytes); };
   VisitMemory memory;
@@ -245,8 +263,7 @@ void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visit
       const graph::Parameter& parameter = plan.parameter(p);
       const std::string name = concat("optimizer.", slot, ".", parameter.name);
       const Range live = plan.slot(p).live, dead_taps = plan.slot(p).dead;
-      const bool divided = is_divided(replica, live), takes = how == Visit::write || visitor.takes(name);
-      if (!divided && !takes) continue;
+      const bool divided = common_number(replica.comm(), updates_all(replica, live) ? 0 : 1) > 0;
       in_slot.resize(static_cast<std::size_t>(live.size()));
       if (divided) std::fill(in_slot.begin(), in_slot.end(), 0.0f);
       dead.assign(static_cast<std::size_t>(dead_taps.size()), 0.0f);
@@ -255,7 +272,6 @@ void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visit
       for_each_part(parts, slot, dead_taps, dead, read);
       // Each element is held by one rank and is zero on the others.
       if (divided) merge_disjoint(replica.comm(), in_slot);
-      if (!takes) continue;
       visit_slot(replica.exec(), plan, p, std::span<float>(in_slot), std::span<float>(dead), how, memory,
                  [&](std::span<float> canonical) { visitor.tensor(name, parameter.shape, canonical); });
       if (how == Visit::read) continue;
@@ -285,29 +301,31 @@ void visit_counters(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visito
   replica.optimizer().set_skipped(skipped);
 }
 
+/// Visits the Exec's numbers of this rank, `ranks.<rank>.exec.<what>`, such as its loss scale in f16.
+template <class Rule, class Comm, class Exec>
+void visit_exec_numbers(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor) {
+  if constexpr (Exec::may_overflow)
+    replica.exec().visit_state([&](std::string_view name, std::int64_t& number) {
+      visitor.counter(concat("ranks.", replica.rank(), ".exec.", name), number);
+    });
+}
+
 /// Visits all state of a replica: its weights, `optimizer.<slot>.<name>`, its counters, and
 /// `exchange.<what>`, the exchange's state common to all ranks. All ranks, including servers, must call it
 /// together and see the same values; sharded state is gathered tensor by tensor. Only the rank itself sees
 /// its own state: `ranks.<rank>.statistics.<name>`, its statistics before averaging;
-/// `ranks.<rank>.exec.<what>`, its loss scale in f16; and `ranks.<rank>.exchange.<what>`, its part of the
-/// exchange's state, which is only valid in a world of the same size. Visit::read changes nothing. With
+/// `ranks.<rank>.exec.<what>`; and `ranks.<rank>.exchange.<what>`, its part of the exchange's state, which is
+/// only valid in a world of the same size. Visit::read changes nothing. With
 /// Visit::write, the values that the visitor left are stored on every rank; values that all ranks see must be
 /// the same on all. Throws ConfigError while servers that are separate ranks serve.
 template <class Rule, class Comm, class Exec>
 void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
-  Exec& exec = replica.exec();
   visit_weights(replica, visitor, how);
-  if (replica.workers() > 1)
-    on_host(replica.space(), exec.statistics(), [&](std::span<float> own) {
-      visit_statistics(replica.plan(), concat("ranks.", replica.rank(), ".statistics."), own, visitor);
-    });
+  visit_own_statistics(replica, visitor);
   visit_optimizer(replica, visitor, how);
   visit_counters(replica, visitor, how);
-  if constexpr (Exec::may_overflow)
-    exec.visit_state([&](std::string_view name, std::int64_t& number) {
-      visitor.counter(concat("ranks.", replica.rank(), ".exec.", name), number);
-    });
-  ExchangeState exchange(replica.comm(), exec, replica.plan(), visitor, how);
+  visit_exec_numbers(replica, visitor);
+  ExchangeState exchange(replica.comm(), replica.exec(), replica.plan(), visitor, how);
   replica.comm().visit_state(exchange);
 }
 

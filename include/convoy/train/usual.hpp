@@ -12,6 +12,7 @@
 #include <convoy/train/plan_trainer.hpp>
 #include <convoy/train/replica.hpp>
 #include <convoy/train/state.hpp>
+#include <convoy/train/state_copy.hpp>
 #include <convoy/train/user_loop.hpp>
 
 #ifdef CONVOY_HAS_MPI
@@ -29,6 +30,7 @@ CONVOY_INSTANTIATE(void visit_weights(Replica<optim::Any, comm::Any, exec::Host<
                                       Visit));
 CONVOY_INSTANTIATE(void visit_state(Replica<optim::Any, comm::Any, exec::Host<f32>>&, const AnyVisitor&,
                                     Visit));
+CONVOY_INSTANTIATE(class StateCopy<optim::Any, comm::Any, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Replica<optim::Any, comm::Any, exec::Host<bf16>>);
 CONVOY_INSTANTIATE(class Evaluator<Replica<optim::Any, comm::Any, exec::Host<bf16>>>);
 CONVOY_INSTANTIATE(class FitLoop<Replica<optim::Any, comm::Any, exec::Host<bf16>>>);
@@ -38,6 +40,7 @@ CONVOY_INSTANTIATE(void visit_weights(Replica<optim::Any, comm::Any, exec::Host<
                                       Visit));
 CONVOY_INSTANTIATE(void visit_state(Replica<optim::Any, comm::Any, exec::Host<bf16>>&, const AnyVisitor&,
                                     Visit));
+CONVOY_INSTANTIATE(class StateCopy<optim::Any, comm::Any, exec::Host<bf16>>);
 #ifdef CONVOY_HAS_MPI
 CONVOY_INSTANTIATE(class Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>);
 CONVOY_INSTANTIATE(class Evaluator<Replica<optim::Sgd, comm::Ring<transport::Mpi>, exec::Host<f32>>>);

@@ -50,11 +50,17 @@ inline int preferred_lanes() { return has_isa(dnnl_cpu_isa_avx512_core) ? 16 : 8
 struct Backend {
   [[gnu::cold]] Backend() {
     check(dnnl_engine_create(engine.out(), dnnl_cpu, 0), "make an engine");
-    check(dnnl_stream_create(stream.out(), engine.get(), dnnl_stream_default_flags), "make a stream");
+    stream = make_stream();
     check(dnnl_primitive_attr_create(attributes.out()), "make attributes");
     // oneDNN's default scratchpad belongs to the thread that created the primitive.
     check(dnnl_primitive_attr_set_scratchpad_mode(attributes.get(), dnnl_scratchpad_mode_user),
           "set an attribute");
+  }
+
+  [[gnu::cold]] StreamHandle make_stream() const {
+    StreamHandle made;
+    check(dnnl_stream_create(made.out(), engine.get(), dnnl_stream_default_flags), "make a stream");
+    return made;
   }
 
   EngineHandle engine;
@@ -96,7 +102,9 @@ struct Backend {
 class Call {
  public:
   [[gnu::cold]] Call(const Backend& backend, const Description& description)
-      : engine_(backend.engine.get()), stream_(backend.stream.get()) {
+      : Call(backend, description, backend.stream.get()) {}
+  [[gnu::cold]] Call(const Backend& backend, const Description& description, dnnl_stream_t stream)
+      : engine_(backend.engine.get()), stream_(stream) {
     check(dnnl_primitive_create(primitive_.out(), description.get()), "make a primitive");
   }
   [[gnu::cold]] ~Call() {

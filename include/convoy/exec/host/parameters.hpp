@@ -205,8 +205,11 @@ class Parameters {
           }
     } else {
       const Layout here = into_slot ? plain(p) : order.layout, there = into_slot ? order.layout : plain(p);
+      // Another thread may be training, so this one neither shares its stream nor starts a team.
+      const ThreadScope alone(1);
+      const StreamHandle stream = backend.make_stream();
       const Description description = describe_copy(backend, here, there);
-      Call copy(backend, description);
+      Call copy(backend, description, stream.get());
       copy.take(DNNL_ARG_FROM, here, const_cast<float*>(from));
       copy.take(DNNL_ARG_TO, there, to);
       copy.take_scratch(layout_of(description, DNNL_ARG_SCRATCHPAD));

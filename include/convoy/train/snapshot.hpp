@@ -1,0 +1,153 @@
+// Snapshot: what one rank writes of a checkpoint.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <convoy/core/compiled.hpp>
+#include <convoy/core/range.hpp>
+#include <convoy/core/shape.hpp>
+#include <convoy/io/safetensors.hpp>
+#include <convoy/train/state_copy.hpp>
+
+#if CONVOY_DEFINITIONS
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
+#include <convoy/core/error.hpp>
+#endif
+
+namespace convoy::train {
+
+/// The PyTorch name of a parameter or a running statistic; empty for other state.
+constexpr std::string_view name_of_weights(std::string_view name) {
+  for (const std::string_view prefix : {std::string_view("parameters."), std::string_view("statistics.")})
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  return {};
+}
+
+/// Ranks' parts of the optimizer's state, in files: a tensor `<slot>.<first element>` for each range of
+/// elements, which are in the order of the parameters.
+class Shards {
+ public:
+  static std::string name_of(std::string_view slot, Range elements) {
+    return concat(slot, '.', elements.begin);
+  }
+  void clear() {
+    parts_.clear();
+    files_.clear();
+  }
+  /// Throws CheckpointError if the file cannot be read or is none of these.
+  void open(const std::filesystem::path& path);
+  /// Copies what the open files have of these elements.
+  void read(std::string_view slot, Range elements, std::span<float> values) const;
+
+ private:
+  struct Part {
+    std::size_t file;
+    std::string name, slot;
+    Range elements;
+  };
+  std::vector<io::Safetensors> files_;
+  std::vector<Part> parts_;
+};
+
+/// The files that one rank writes of a checkpoint. Tensors that a StateCopy provides later are computed when
+/// they are written.
+class Snapshot final : public StateSink {
+ public:
+  std::int64_t step = 0;
+  bool all = true;       ///< whether this is rank 0, which also writes the state that all ranks see
+  bool divided = false;  ///< whether rank 0 writes what the other ranks' shards have
+  io::SafetensorsWriter model = {};     ///< parameters and running statistics; on rank 0 only
+  io::SafetensorsWriter training = {};  ///< options, the optimizer's state and counters; on rank 0 only
+  io::SafetensorsWriter own = {};       ///< the state of this rank alone
+  io::SafetensorsWriter own_shard = {};
+  Shards shards = {};  ///< of the other ranks; on rank 0 only
+
+  void clear();
+
+  void tensor(std::string_view name, const Shape& shape, std::span<float> values) override;
+  void later(std::string_view name, const Shape& shape, Compute compute) override;
+  void shard(std::string_view slot, Range elements, Compute compute) override;
+  void read_shards(std::string_view slot, Range elements, std::span<float> values) const override;
+  void counter(std::string_view name, std::int64_t& number) override;
+
+ private:
+  // The file of a tensor or counter, and its name there; null if this rank does not write it.
+  std::pair<io::SafetensorsWriter*, std::string> place(std::string_view name);
+};
+
+#if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void Shards::open(const std::filesystem::path& path) {
+  const io::Safetensors& file = files_.emplace_back(path);
+  for (const auto& [name, tensor] : file.tensors()) {
+    const std::size_t dot = std::min(name.rfind('.'), name.size());
+    const char* const end = name.data() + name.size();
+    std::int64_t first = -1;
+    const auto [rest, bad] = std::from_chars(std::min(name.data() + dot + 1, end), end, first);
+    if (bad != std::errc() || rest != end || first < 0)
+      fail<CheckpointError>(path.string(), ": the tensor ", io::cited(name),
+                            " is not named by a slot and an element");
+    parts_.push_back({files_.size() - 1, name, name.substr(0, dot), {first, first + tensor.elements}});
+  }
+}
+
+CONVOY_FUNCTION void Shards::read(std::string_view slot, Range elements, std::span<float> values) const {
+  for (const Part& part : parts_) {
+    const std::int64_t begin = std::max(part.elements.begin, elements.begin),
+                       end = std::min(part.elements.end, elements.end);
+    if (part.slot == slot && begin < end)
+      files_[part.file].read_part(part.name, begin - part.elements.begin,
+                                  values.subspan(static_cast<std::size_t>(begin - elements.begin),
+                                                 static_cast<std::size_t>(end - begin)));
+  }
+}
+
+CONVOY_FUNCTION void Snapshot::clear() {
+  for (io::SafetensorsWriter* file : {&model, &training, &own, &own_shard}) file->clear();
+  shards.clear();
+}
+
+CONVOY_FUNCTION std::pair<io::SafetensorsWriter*, std::string> Snapshot::place(std::string_view name) {
+  if (name.starts_with("ranks.")) return {&own, std::string(name)};
+  if (!all) return {nullptr, ""};
+  const std::string_view weights = name_of_weights(name);
+  if (weights.empty()) return {&training, std::string(name)};
+  return {&model, std::string(weights)};
+}
+
+CONVOY_FUNCTION void Snapshot::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
+  auto [file, there] = place(name);
+  if (file != nullptr) file->add(std::move(there), shape, values);
+}
+
+CONVOY_FUNCTION void Snapshot::later(std::string_view name, const Shape& shape, Compute compute) {
+  auto [file, there] = place(name);
+  if (file != nullptr) file->add_later(std::move(there), shape, std::move(compute));
+}
+
+CONVOY_FUNCTION void Snapshot::shard(std::string_view slot, Range elements, Compute compute) {
+  own_shard.add_later(Shards::name_of(slot, elements), Shape{static_cast<int>(elements.size())},
+                      std::move(compute));
+}
+
+CONVOY_FUNCTION void Snapshot::read_shards(std::string_view slot, Range elements,
+                                           std::span<float> values) const {
+  shards.read(slot, elements, values);
+}
+
+CONVOY_FUNCTION void Snapshot::counter(std::string_view name, std::int64_t& number) {
+  auto [file, there] = place(name);
+  if (file != nullptr) file->add_number(std::move(there), number);
+}
+#endif
+
+}  // namespace convoy::train
