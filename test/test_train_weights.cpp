@@ -72,6 +72,37 @@ TEST_CASE("all ranks are told that weights cannot be written, and can go on") {
   CHECK(told[1] == "rank 0 could not write /proc/none/weights");
 }
 
+TEST_CASE("weights that one rank cannot read change nothing on any rank, and all are told") {
+  const Folder folder;
+  const std::filesystem::path file = folder.path / "weights", damaged = folder.path / "damaged",
+                              none = folder.path / "none";
+  Trainer<Normed, optim::Adam, comm::None, Reference<float>> other({.batch = 10, .seed = 3});
+  train::save_weights(other, file);
+  std::filesystem::copy_file(file, damaged);
+  std::filesystem::resize_file(damaged, std::filesystem::file_size(damaged) - 1);
+  for (const train::Match match : {train::Match::complete, train::Match::partial})
+    for (const std::filesystem::path& unreadable : {none, damaged})
+      transport::Threads::World(3).run([&](const transport::Threads& endpoint) {
+        ThreadTrainer<Normed> trainer{{.batch = 10}, endpoint};
+        const auto before = all_parameters(trainer);
+        std::string told;
+        try {
+          train::load_weights(trainer, trainer.rank() == 1 ? unreadable : file, match);
+        } catch (const CheckpointError& error) {
+          CHECK(trainer.rank() == 1);
+          told = error.what();
+        } catch (const ConfigError& error) {
+          CHECK(trainer.rank() != 1);
+          told = error.what();
+        }
+        CHECK(told.starts_with((trainer.rank() == 1 ? "" : "load_weights is refused by rank 1: ") +
+                               unreadable.string()));
+        CHECK(all_parameters(trainer) == before);
+        CHECK(train::load_weights(trainer, file).complete());
+        CHECK(all_parameters(trainer) == all_parameters(other));
+      });
+}
+
 TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list of what did not match") {
   const Folder folder;
   const std::filesystem::path file = folder.path / "weights.safetensors";

@@ -19,7 +19,9 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
 #include <convoy/io/safetensors.hpp>
-#include <convoy/train/checkpoint.hpp>
+#include <convoy/train/gather.hpp>
+#include <convoy/train/snapshot.hpp>
+#include <convoy/train/state.hpp>
 #include <convoy/train/weights_options.hpp>
 
 #if CONVOY_DEFINITIONS
@@ -100,34 +102,26 @@ void save_weights(Trainer& trainer, const std::filesystem::path& path, const Wei
 
 enum class Match : bool { complete, partial };
 
-namespace detail {
-// `visit(loader, how)` passes the weights to a loader.
-template <class VisitWeights>
-LoadedWeights load_weights(const std::filesystem::path& path, Match match, const WeightsOptions& options,
-                           VisitWeights&& visit) {
-  if (match == Match::complete) {
-    WeightLoader rehearsal(path, options);
-    visit(rehearsal, Visit::read);
-    require_complete(rehearsal.report(), path);
-  }
-  WeightLoader loader(path, options);
-  visit(loader, Visit::write);
-  return loader.report();
-}
-}  // namespace detail
+/// Reads all that `load_weights` would load into a model, and stores nothing. Throws CheckpointError as
+/// `load_weights` does.
+void expect_weights(const Plan& plan, const std::filesystem::path& path, Match match,
+                    const WeightsOptions& options);
 
 /// Loads the trainer's weights from a file; the optimizer's state is unchanged. All ranks must call it
 /// together with the same file. Match::partial loads the tensors that match (for example all but a new head)
-/// and reports the others. With Match::complete all must match, otherwise CheckpointError is thrown and
-/// nothing is changed. Constants that published files hold beside their weights are ignored: PyTorch's
+/// and reports the others. With Match::complete all must match, otherwise CheckpointError is thrown. It is
+/// also thrown if a rank cannot read the file; the other ranks then throw a ConfigError that repeats its
+/// reason. In both cases nothing is changed on any rank. Constants that published files hold beside their weights are ignored: PyTorch's
 /// `num_batches_tracked`, and Hugging Face's causal masks (`.attn.bias`, `.attn.masked_bias`) and
 /// `position_ids`. Of layer norms, the names `LayerNorm.gamma` and `LayerNorm.beta` are read too, as in
 /// bert-base-uncased.
 template <class Trainer>
 LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, Match match = Match::complete,
                            const WeightsOptions& options = {}) {
-  return detail::load_weights(path, match, options,
-                              [&](WeightLoader& loader, Visit how) { trainer.visit_weights(loader, how); });
+  all_or_none(trainer.comm(), "load_weights", [&] { expect_weights(trainer.plan, path, match, options); });
+  WeightLoader loader(path, options);
+  trainer.visit_weights(loader, Visit::write);
+  return loader.report();
 }
 
 /// Visits the parameters and running statistics of an Exec without a trainer.
@@ -145,9 +139,10 @@ void visit_weights(Exec& exec, const Plan& plan, const AnyVisitor& visitor, Visi
 template <exec::Exec Exec>
 LoadedWeights load_weights(Exec& exec, const Plan& plan, const std::filesystem::path& path,
                            Match match = Match::complete, const WeightsOptions& options = {}) {
-  return detail::load_weights(path, match, options, [&](WeightLoader& loader, Visit how) {
-    visit_weights(exec, plan, AnyVisitor(loader), how);
-  });
+  expect_weights(plan, path, match, options);
+  WeightLoader loader(path, options);
+  visit_weights(exec, plan, AnyVisitor(loader), Visit::write);
+  return loader.report();
 }
 template <exec::Exec Exec>
 void save_weights(Exec& exec, const Plan& plan, const std::filesystem::path& path,
@@ -158,6 +153,21 @@ void save_weights(Exec& exec, const Plan& plan, const std::filesystem::path& pat
 }
 
 #if CONVOY_DEFINITIONS
+CONVOY_FUNCTION void expect_weights(const Plan& plan, const std::filesystem::path& path, Match match,
+                                    const WeightsOptions& options) {
+  WeightLoader loader(path, options);
+  std::vector<float> values;
+  const auto read = [&](const std::string& name, const Shape& shape) {
+    values.resize(static_cast<std::size_t>(shape.size()));
+    loader.tensor(name, shape, values);
+  };
+  for (const graph::Parameter& parameter : plan.parameter_list)
+    read(concat("parameters.", parameter.name), parameter.shape);
+  for (const auto& statistic : plan.statistic_list)
+    read(concat("statistics.", statistic.name), statistic.shape);
+  if (match == Match::complete) require_complete(loader.report(), path);
+}
+
 namespace detail {
 
 // The name and shape of a model's weight in a file.
