@@ -123,6 +123,29 @@ TEST_CASE("a device is written where it is, and a full one is an error") {
   CHECK(fs::is_character_file("/dev/null"));
 }
 
+TEST_CASE("a file that is locked is locked by nobody else, until the holder releases it or ends") {
+  const Scratch scratch;
+  const fs::path path = scratch.folder / "lock";
+  FileLock first, second;
+  CHECK(first.acquire(path));
+  CHECK(first.acquire(path));
+  CHECK(!second.acquire(path));
+  first.release();
+  CHECK(second.acquire(path));
+  CHECK(!first.acquire(path));
+  second.release();
+  {
+    FileLock third;
+    CHECK(third.acquire(path));
+  }
+  CHECK(first.acquire(path));
+  CHECK_THROWS_WITH_AS(
+      second.acquire(scratch.folder / "nowhere" / "lock"),
+      ((scratch.folder / "nowhere" / "lock").string() + " cannot be opened: No such file or directory")
+          .c_str(),
+      Error);
+}
+
 TEST_CASE("a renamed folder's new parent is synced, however its path is written") {
   const Scratch scratch;
   const fs::path before = fs::current_path(), here = fs::canonical(scratch.folder);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -113,7 +114,8 @@ Left fit(const Run& run) {
 
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().filename() != ".lock") names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -774,6 +776,43 @@ TEST_CASE("a folder that one rank cannot use ends the fit of all ranks with that
   };
   for (const int culprit : {0, 1}) refused(culprit, "/proc/none", "/proc/none cannot be made: ");
   refused(0, circle, circle + " cannot be read: ");
+}
+
+TEST_CASE("a folder to which another fit writes is refused, until that fit has ended") {
+  const Folder folder;
+  const auto train_on = [&](Threads endpoint, const std::function<void()>& within) {
+    Made<AllReduce> trainer({.batch = 6}, endpoint, comm::Options{.deadline = Seconds(20)});
+    train::Checkpoints checkpoints(trainer, {.directory = folder.path, .resume = true});
+    trainer.fit(training, {.on_epoch =
+                               [&](const train::EpochReport&) {
+                                 within();
+                                 return train::Control::stop;
+                               },
+                           .log = nullptr,
+                           .keeper = &checkpoints});
+    within();
+    return trainer.steps_done();
+  };
+  const std::string reason = "checkpoint: another run, which has locked " + (folder.path / ".lock").string() +
+                             ", writes to this folder; end that run, or choose another folder";
+  bool refused = false;
+  Threads::World(2).run([&](Threads endpoint) {
+    train_on(endpoint, [&, rank = endpoint.rank(), calls = 0]() mutable {
+      if (rank != 0) return;
+      std::vector<std::string> told(2);
+      Threads::World(2).run([&](Threads other) {
+        try {
+          train_on(other, [] {});
+        } catch (const Error& error) {
+          told[static_cast<std::size_t>(other.rank())] = error.what();
+        }
+      });
+      refused = calls++ == 0;
+      CHECK(told[0] == (refused ? reason : ""));
+      CHECK(told[1] == (refused ? "checkpoint is refused by rank 0: " + reason : ""));
+    });
+  });
+  CHECK(!refused);  // after the fit
 }
 
 TEST_CASE_TEMPLATE("a rank that cannot write its files of a checkpoint is not waited for until the deadline",

@@ -1,4 +1,5 @@
-// File: reads, and atomic writes and renames, so that a file or folder is there whole or not at all.
+// File: reads, and atomic writes and renames, so that a file or folder is there whole or not at all. Locks
+// between processes.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,7 @@
 #include <system_error>
 #if defined(__unix__)
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 #endif
 #endif
@@ -43,6 +45,24 @@ void expect_writable(const std::filesystem::path& path);
 /// Renames a folder and syncs its new parent folder. Throws Error with the system's reason if the rename
 /// fails.
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// An exclusive lock on a file, which is created if it does not exist, by flock(2): other holders are
+/// refused, in this process or in others, also on other machines if the filesystem supports that. It ends
+/// with this object or with the process. On filesystems and systems without such locks, it locks nothing.
+class FileLock {
+ public:
+  FileLock() = default;
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  ~FileLock() { release(); }
+  /// Returns false if another holder has the lock. Throws Error with the system's reason if the file cannot
+  /// be opened.
+  bool acquire(const std::filesystem::path& path);
+  void release();
+
+ private:
+  int file_ = -1;
+};
 
 #if CONVOY_DEFINITIONS
 namespace detail {
@@ -113,6 +133,27 @@ CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::size_t p
   if (!special) std::filesystem::remove(beside, ignored);
   if (thrown) std::rethrow_exception(thrown);
   fail(path.string(), " cannot be written: ", std::strerror(reason));
+}
+
+CONVOY_FUNCTION bool FileLock::acquire([[maybe_unused]] const std::filesystem::path& path) {
+#if defined(__unix__)
+  if (file_ >= 0) return true;
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) fail(path.string(), " cannot be opened: ", std::strerror(errno));
+  if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(file);
+    return false;
+  }
+  file_ = file;
+#endif
+  return true;
+}
+
+CONVOY_FUNCTION void FileLock::release() {
+#if defined(__unix__)
+  if (file_ >= 0) close(file_);
+#endif
+  file_ = -1;
 }
 
 CONVOY_FUNCTION void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to) {

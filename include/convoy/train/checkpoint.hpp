@@ -19,6 +19,7 @@
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/file.hpp>
 #include <convoy/io/safetensors.hpp>
 #include <convoy/train/gather.hpp>
 #include <convoy/train/keeper.hpp>
@@ -34,8 +35,6 @@
 #if defined(__linux__)
 #include <unistd.h>
 #endif
-
-#include <convoy/core/file.hpp>
 #endif
 
 namespace convoy::train {
@@ -80,6 +79,10 @@ class CheckpointFolder {
   /// Creates the folder and checks that this rank can write there, so that a folder that cannot be used is
   /// reported before the first step. Throws CheckpointError.
   void make() const;
+  /// Locks the folder, once, so that no other run writes there. Throws CheckpointError if another run has
+  /// locked it.
+  void lock();
+  void unlock() { lock_.release(); }
   /// Leaves a mark in the folder, by which the other ranks tell whether they see the folder of rank 0.
   /// Returns the mark's number, at least 0.
   std::int64_t leave_mark() const;
@@ -125,6 +128,7 @@ class CheckpointFolder {
 
   CheckpointOptions options_;
   int rank_, world_;
+  FileLock lock_;
   Snapshot snapshot_;  // which the thread writes
   std::thread thread_;
   std::exception_ptr failure_;
@@ -218,20 +222,26 @@ class Checkpoints final : public Keeper {
   }
 
   /// Throws on all ranks if one cannot use the folder: that rank throws CheckpointError, the others a
-  /// ConfigError that repeats its reason.
-  FitPosition resume() override {
+  /// ConfigError that repeats its reason. So it does if another run writes to the folder: from here to
+  /// `finish` rank 0 locks it.
+  FitPosition resume() override try {
     // For what a fit that an exception ended left to write.
     all_or_none(trainer_.comm(), "checkpoint", [&] { folder_.wait(); });
     if (find_newest() && !folder_.options().resume)
       fail<ConfigError>("checkpoint: ", folder_.of(kept_).string(),
                         " already exists: resume from it, or choose another folder");
     all_or_none(trainer_.comm(), "checkpoint", [&] {
-      if (trainer_.rank() == 0) folder_.remove_partial();
       folder_.make();
+      if (trainer_.rank() != 0) return;
+      folder_.lock();
+      folder_.remove_partial();
     });
     all_or_none(trainer_.comm(), "checkpoint", [&] { copy_.prepare(); });
     expect_shared();
     return restore().value_or(FitPosition{});
+  } catch (...) {
+    folder_.unlock();
+    throw;
   }
 
   /// Restores the trainer to the newest checkpoint, if any, and returns its position. Only reads: the folder
@@ -288,7 +298,10 @@ class Checkpoints final : public Keeper {
     kept_ = trainer_.steps_done();
   }
 
-  void finish() override { folder_.wait(); }
+  void finish() override {
+    folder_.wait();
+    folder_.unlock();
+  }
 
  private:
   // Before the first step: a rank that writes to a folder of its own, as on the disk of its node, would be
@@ -385,6 +398,15 @@ CONVOY_FUNCTION void CheckpointFolder::make() const {
   std::filesystem::create_directories(options_.directory, error);
   if (error) fail<CheckpointError>(options_.directory.string(), " cannot be made: ", error.message());
   as_checkpoint_error([&] { expect_writable(file_of(options_.directory, rank_)); });
+}
+
+CONVOY_FUNCTION void CheckpointFolder::lock() {
+  const std::filesystem::path file = options_.directory / ".lock";
+  bool locked = false;
+  as_checkpoint_error([&] { locked = lock_.acquire(file); });
+  if (!locked)
+    fail<CheckpointError>("checkpoint: another run, which has locked ", file.string(),
+                          ", writes to this folder; end that run, or choose another folder");
 }
 
 CONVOY_FUNCTION std::int64_t CheckpointFolder::leave_mark() const {

@@ -111,10 +111,10 @@ void expect_weights(const Plan& plan, const std::filesystem::path& path, Match m
 /// together with the same file. Match::partial loads the tensors that match (for example all but a new head)
 /// and reports the others. With Match::complete all must match, otherwise CheckpointError is thrown. It is
 /// also thrown if a rank cannot read the file; the other ranks then throw a ConfigError that repeats its
-/// reason. In both cases nothing is changed on any rank. Constants that published files hold beside their weights are ignored: PyTorch's
-/// `num_batches_tracked`, and Hugging Face's causal masks (`.attn.bias`, `.attn.masked_bias`) and
-/// `position_ids`. Of layer norms, the names `LayerNorm.gamma` and `LayerNorm.beta` are read too, as in
-/// bert-base-uncased.
+/// reason. In both cases nothing is changed on any rank. Constants that published files hold beside their
+/// weights are ignored: PyTorch's `num_batches_tracked`, and Hugging Face's causal masks (`.attn.bias`,
+/// `.attn.masked_bias`) and `position_ids`. Of layer norms, the names `LayerNorm.gamma` and `LayerNorm.beta`
+/// are read too, as in bert-base-uncased.
 template <class Trainer>
 LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, Match match = Match::complete,
                            const WeightsOptions& options = {}) {
