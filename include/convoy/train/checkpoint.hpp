@@ -222,8 +222,8 @@ class Checkpoints final : public Keeper {
   }
 
   /// Throws on all ranks if one cannot use the folder: that rank throws CheckpointError, the others a
-  /// ConfigError that repeats its reason. So it does if another run writes to the folder: from here to
-  /// `finish` rank 0 locks it.
+  /// ConfigError that repeats its reason. The same if another run writes to the folder, which rank 0 locks
+  /// from here to `finish`.
   FitPosition resume() override try {
     // For what a fit that an exception ended left to write.
     all_or_none(trainer_.comm(), "checkpoint", [&] { folder_.wait(); });
