@@ -46,10 +46,11 @@ class StateSink {
   ~StateSink() = default;
 };
 
-/// Copies a replica's state between two steps. What is as large as the parameters is copied as it lies, in a
-/// few large copies within the space of the Exec, which the host does not wait for; no rank sends it to
-/// another. The memory is that of the state again, on rank 0 and, if the optimizer's state is divided among
-/// ranks, that of each rank's part. The replica must outlive the copy.
+/// Copies a replica's state between two steps. The parameters and the optimizer's state are copied as they
+/// lie in their arenas: in a few large copies within the space of the Exec, for which the host does not wait.
+/// No rank sends its part of them to another. The copy takes as much memory as they do, on rank 0; if the
+/// optimizer's state is divided among ranks, each other rank needs as much as its part again. The replica
+/// must outlive the copy.
 template <class Rule, class Comm, class Exec>
 class StateCopy {
   using Replica = train::Replica<Rule, Comm, Exec>;
@@ -81,22 +82,23 @@ class StateCopy {
 
   void take_parameters(StateSink& into);
   void take_optimizer(StateSink& into);
-  void take_exchange(StateSink& into);
 
   // Copies part of a copied arena into host memory.
   void read(float* to, const float* from, std::size_t bytes) { reader_->read(to, from, bytes); }
 
-  // Fills the values of parameter `p` in a slot, whose numbers `in_slot` and `dead` provide.
-  void compute(int p, Call<void(Range, std::span<float>)> fill, std::span<float> values) {
+  // Computes the values of parameter `p` in canonical order. `fetch(elements, stored)` copies what is stored
+  // for a range of elements, of which `stored` is all zeros before.
+  void compute(int p, std::span<float> values, Call<void(Range, std::span<float>)> fetch) {
     const graph::Slot& slot = plan().slot(p);
     memory_.in_slot.assign(static_cast<std::size_t>(slot.live.size()), 0.0f);
     memory_.dead.assign(static_cast<std::size_t>(slot.dead.size()), 0.0f);
-    fill(slot.live, memory_.in_slot);
-    fill(slot.dead, memory_.dead);
+    fetch(slot.live, memory_.in_slot);
+    fetch(slot.dead, memory_.dead);
     to_canonical(replica_.exec(), plan(), p, memory_.in_slot, memory_.dead, values, memory_.live);
   }
 
-  // Keeps a copy of the arenas of an exchange, which are in host memory while they are visited.
+  // Copies the arenas of an exchange, which are in host memory while they are visited. They have no dead
+  // taps.
   class Exchange final : public ExchangeState<Comm, Exec> {
    public:
     Exchange(StateCopy& copy, StateSink& into)
@@ -112,14 +114,11 @@ class StateCopy {
         const graph::Parameter& parameter = copy_.plan().parameter(p);
         into_.later(concat(this->prefix(), name, ".", parameter.name), parameter.shape,
                     [&copy = copy_, index, p](std::span<float> canonical) {
-                      copy.compute(
-                          p,
-                          [&](Range elements, std::span<float> stored) {
-                            const std::vector<float>& arena = copy.exchange_[index];
-                            if (elements.end <= std::ssize(arena))  // there are no dead taps in it
-                              std::copy_n(arena.begin() + elements.begin, stored.size(), stored.begin());
-                          },
-                          canonical);
+                      const std::vector<float>& arena = copy.exchange_[index];
+                      copy.compute(p, canonical, [&](Range elements, std::span<float> stored) {
+                        if (elements.end <= std::ssize(arena))
+                          std::copy_n(arena.begin() + elements.begin, stored.size(), stored.begin());
+                      });
                     });
       }
     }
@@ -146,7 +145,7 @@ template <class Rule, class Comm, class Exec>
   Space& space = replica_.space();
   if (is_first()) parameters_ = {space, replica_.exec().parameters().size()};
   if (is_first() || divided_) slots_ = {space, replica_.optimizer_state_bytes() / sizeof(float)};
-  space.synchronize();
+  if constexpr (requires { space.enter(); }) space.enter();
   reader_.emplace();
 }
 
@@ -170,12 +169,9 @@ void StateCopy<Rule, Comm, Exec>::take_parameters(StateSink& into) {
   for (int p = 0; p < static_cast<int>(plan().parameter_list.size()); ++p) {
     const graph::Parameter& parameter = plan().parameter(p);
     into.later(concat("parameters.", parameter.name), parameter.shape, [this, p](std::span<float> values) {
-      compute(
-          p,
-          [&](Range elements, std::span<float> stored) {
-            read(stored.data(), parameters_.data() + elements.begin, stored.size_bytes());
-          },
-          values);
+      compute(p, values, [&](Range elements, std::span<float> stored) {
+        read(stored.data(), parameters_.data() + elements.begin, stored.size_bytes());
+      });
     });
   }
 }
@@ -202,15 +198,12 @@ void StateCopy<Rule, Comm, Exec>::take_optimizer(StateSink& into) {
       const std::string slot = optimizer.slot_name(s);
       into.later(concat("optimizer.", slot, ".", parameter.name), parameter.shape,
                  [this, &into, slot, p](std::span<float> values) {
-                   compute(
-                       p,
-                       [&](Range elements, std::span<float> stored) {
-                         for_each_part(
-                             parts_, slot, elements, stored,
-                             [&](float* from, float* host, std::size_t bytes) { read(host, from, bytes); });
-                         if (divided_) into.read_shards(slot, elements, stored);
-                       },
-                       values);
+                   compute(p, values, [&](Range elements, std::span<float> stored) {
+                     for_each_part(
+                         parts_, slot, elements, stored,
+                         [&](float* from, float* host, std::size_t bytes) { read(host, from, bytes); });
+                     if (divided_) into.read_shards(slot, elements, stored);
+                   });
                  });
     }
 }
