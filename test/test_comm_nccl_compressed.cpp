@@ -51,6 +51,7 @@ class State final : public comm::StateVisitor {
   std::map<std::string, std::vector<float>, std::less<>> numbers;
   std::map<std::string, std::int64_t, std::less<>> counters;
 
+  bool writes() const override { return writes_; }
   void arena(std::string_view name, std::span<float> values) override { this->values(name, values); }
   void values(std::string_view name, std::span<float> values) override {
     std::vector<float>& mine = numbers[std::string(name)];

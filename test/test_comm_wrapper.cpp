@@ -110,6 +110,7 @@ struct Successor final : comm::StateVisitor {
   void values(std::string_view, std::span<float>) override {}
   void counter(std::string_view, std::int64_t& number) override { ++number; }
   void common(std::string_view, std::int64_t&) override {}
+  bool writes() const override { return true; }
 };
 
 /// Calls every member and checks the answers.

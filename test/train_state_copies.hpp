@@ -61,8 +61,14 @@ class CopyKeeper final : public train::Keeper, train::StateSink {
   void keep(const train::FitPosition&) override {
     if (kept_) return;
     kept_ = true;
+    const auto messages = [&] { return trainer_.comm().traffic().messages; };
+    const auto before = messages();
     trainer_.visit_state(expected_, train::Visit::read);
+    const auto visited = messages();
     copy_.take(*this);
+    // Visiting asks the ranks about every tensor, and gathers those that are divided.
+    // The traffic of servers has only their own messages.
+    if (!trainer_.comm().has_servers()) CHECK(2 * (messages() - visited) < visited - before);
     thread_ = std::thread([this] { early_ = computed(); });
   }
   void finish() override {}
@@ -171,7 +177,7 @@ void compare_copies(int ranks) {
   transport::Threads::World(ranks).run([&](transport::Threads endpoint) {
     typename Trainer::Config config;
     config.batch = 4;
-    config.groups = {{.weight_decay = 0.1f}};
+    config.groups.emplace_back().weight_decay = 0.1f;
     if constexpr (requires { config.optimizer.momentum; }) config.optimizer.momentum = 0.9f;
     Trainer trainer(config, endpoint);
     CopyKeeper<Trainer> keeper(trainer, all, 3);

@@ -19,6 +19,8 @@ class StateVisitor {
   /// A number of at least 0 that all ranks share. Ranks that do not have the number pass -1, and every rank
   /// gets it. All ranks call this together. The number can be restored at any world size.
   virtual void common(std::string_view name, std::int64_t& number) = 0;
+  /// Whether the visitor may have written to what it visited.
+  virtual bool writes() const = 0;
 
  protected:
   ~StateVisitor() = default;

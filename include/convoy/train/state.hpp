@@ -179,6 +179,7 @@ class ExchangeState : public comm::StateVisitor {
     visitor_.counter(concat("exchange.", name), known);
     if (how_ == Visit::write) number = known;
   }
+  bool writes() const override { return how_ == Visit::write; }
 
  protected:
   std::string_view prefix() const { return prefix_; }
@@ -217,25 +218,34 @@ inline void visit_statistics(const Plan& plan, std::string_view prefix, std::spa
         arena.subspan(static_cast<std::size_t>(ranges[i].begin), static_cast<std::size_t>(ranges[i].size())));
 }
 
+/// Visits the running statistics of an Exec as `<prefix><name>`, after `prepare(values)`, which may change
+/// what is visited.
+template <class Exec>
+void visit_statistics(Exec& exec, const Plan& plan, std::string_view prefix, const AnyVisitor& visitor,
+                      Visit how, Call<void(std::span<float>)> prepare) {
+  const std::span<float> arena = exec.statistics();
+  std::vector<float> values(arena.size());
+  exec.space().read(values.data(), arena.data(), arena.size_bytes());
+  prepare(std::span<float>(values));
+  visit_statistics(plan, prefix, std::span<float>(values), visitor);
+  if (how == Visit::write) exec.space().write(arena.data(), values.data(), arena.size_bytes());
+}
+
 /// Visits the mean over all workers of the running statistics, `statistics.<name>`. All workers must call it
 /// together.
 template <class Rule, class Comm, class Exec>
 void visit_mean_statistics(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
-  on_host(replica.space(), replica.exec().statistics(), [&](std::span<float> own) {
-    std::vector<float> mean(own.begin(), own.end());
-    if (replica.workers() > 1 && !own.empty()) replica.comm().all_reduce(std::span<float>(mean), comm::mean);
-    visit_statistics(replica.plan(), "statistics.", std::span<float>(mean), visitor);
-    if (how == Visit::write) std::copy(mean.begin(), mean.end(), own.begin());
+  visit_statistics(replica.exec(), replica.plan(), "statistics.", visitor, how, [&](std::span<float> values) {
+    if (replica.workers() > 1 && !values.empty()) replica.comm().all_reduce(values, comm::mean);
   });
 }
 
 /// Visits the running statistics of this rank, `ranks.<rank>.statistics.<name>`, if there are other workers.
 template <class Rule, class Comm, class Exec>
-void visit_own_statistics(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor) {
-  if (replica.workers() == 1) return;
-  on_host(replica.space(), replica.exec().statistics(), [&](std::span<float> own) {
-    visit_statistics(replica.plan(), concat("ranks.", replica.rank(), ".statistics."), own, visitor);
-  });
+void visit_own_statistics(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
+  if (replica.workers() > 1)
+    visit_statistics(replica.exec(), replica.plan(), concat("ranks.", replica.rank(), ".statistics."),
+                     visitor, how, [](std::span<float>) {});
 }
 
 /// Visits the weights of a replica: `parameters.<name>`, and `statistics.<name>`, the mean over all workers.
@@ -321,7 +331,7 @@ void visit_exec_numbers(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& vi
 template <class Rule, class Comm, class Exec>
 void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
   visit_weights(replica, visitor, how);
-  visit_own_statistics(replica, visitor);
+  visit_own_statistics(replica, visitor, how);
   visit_optimizer(replica, visitor, how);
   visit_counters(replica, visitor, how);
   visit_exec_numbers(replica, visitor);

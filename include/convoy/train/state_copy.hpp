@@ -154,7 +154,7 @@ void StateCopy<Rule, Comm, Exec>::take(StateSink& into) {
   const AnyVisitor visitor(into);
   if (is_first()) take_parameters(into);
   visit_mean_statistics(replica_, visitor, Visit::read);
-  visit_own_statistics(replica_, visitor);
+  visit_own_statistics(replica_, visitor, Visit::read);
   if (is_first() || divided_) take_optimizer(into);
   reader_->wait_for(replica_.space().mark());
   visit_counters(replica_, visitor, Visit::read);

@@ -128,11 +128,7 @@ LoadedWeights load_weights(Trainer& trainer, const std::filesystem::path& path, 
 template <exec::Exec Exec>
 void visit_weights(Exec& exec, const Plan& plan, const AnyVisitor& visitor, Visit how) {
   visit_parameters(exec, plan, visitor, how);
-  const std::span<float> statistics = exec.statistics();
-  std::vector<float> values(statistics.size());
-  exec.space().read(values.data(), statistics.data(), statistics.size_bytes());
-  visit_statistics(plan, "statistics.", std::span<float>(values), visitor);
-  if (how == Visit::write) exec.space().write(statistics.data(), values.data(), statistics.size_bytes());
+  visit_statistics(exec, plan, "statistics.", visitor, how, [](std::span<float>) {});
 }
 
 /// The same for an Exec without a trainer, for programs that only compute outputs.

@@ -241,7 +241,7 @@ void NcclCompressed<S, Codec>::visit_state(StateVisitor& visitor) {
                      std::span(here).subspan(static_cast<std::size_t>(sums_at_[b]),
                                              static_cast<std::size_t>(parts(b).block)));
   visitor.counter("steps", steps_);
-  Base::bring_in(feedback_, here.data(), bytes);
+  if (visitor.writes()) Base::bring_in(feedback_, here.data(), bytes);
 }
 
 namespace detail {
