@@ -325,9 +325,9 @@ void visit_exec_numbers(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& vi
 /// together and see the same values; sharded state is gathered tensor by tensor. Only the rank itself sees
 /// its own state: `ranks.<rank>.statistics.<name>`, its statistics before averaging;
 /// `ranks.<rank>.exec.<what>`; and `ranks.<rank>.exchange.<what>`, its part of the exchange's state, which is
-/// only valid in a world of the same size. Visit::read changes nothing. With
-/// Visit::write, the values that the visitor left are stored on every rank; values that all ranks see must be
-/// the same on all. Throws ConfigError while servers that are separate ranks serve.
+/// only valid in a world of the same size. Visit::read changes nothing. With Visit::write, the values that
+/// the visitor left are stored on every rank; values that all ranks see must be the same on all. Throws
+/// ConfigError while servers that are separate ranks serve.
 template <class Rule, class Comm, class Exec>
 void visit_state(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
   visit_weights(replica, visitor, how);

@@ -80,6 +80,9 @@ class StateCopy {
                        [&](int p) { return updates_all(replica_, plan().slot(p).live); });
   }
 
+  // The most elements of a piece of a shard, so that a file of shards is written and read in little memory.
+  static constexpr std::int64_t piece = std::int64_t{1} << 20;
+
   void take_parameters(StateSink& into);
   void take_optimizer(StateSink& into);
 
@@ -186,9 +189,12 @@ void StateCopy<Rule, Comm, Exec>::take_optimizer(StateSink& into) {
   }
   if (!is_first()) {
     for (const SlotPart& part : parts_)
-      into.shard(part.slot, part.range, [this, from = part.state](std::span<float> values) {
-        read(values.data(), from, values.size_bytes());
-      });
+      for (std::int64_t at = 0; at < part.range.size(); at += piece)
+        into.shard(part.slot,
+                   {part.range.begin + at, std::min(part.range.begin + at + piece, part.range.end)},
+                   [this, from = part.state + at](std::span<float> values) {
+                     read(values.data(), from, values.size_bytes());
+                   });
     return;
   }
   const auto& optimizer = replica_.optimizer().optimizer();
