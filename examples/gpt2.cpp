@@ -22,7 +22,7 @@
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/gpt.hpp>
 #include <convoy/parallel/processors.hpp>
-#include <convoy/train/checkpoint.hpp>
+#include <convoy/train/checkpoint_folder.hpp>
 #include <convoy/train/weights.hpp>
 
 using namespace convoy;

@@ -2,14 +2,11 @@
 // Checkpoints: a killed fit resumes with the same bits, with every exchange; damaged or foreign files are
 // refused.
 #include <atomic>
-#include <cmath>
-#include <deque>
 #include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -17,7 +14,6 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include "address_limit.hpp"
 #include "remote_exec.hpp"
 #include "sanitized.hpp"
 #include "train_exchanges.hpp"
@@ -281,29 +277,6 @@ TEST_CASE("the newest checkpoints stay, each complete, and a fit resumes where t
   CHECK(further.steps == 5);
   const Left whole = fit<AllReduce>({.checkpoints = {.directory = folder.path / "whole"}});
   CHECK(further.values == whole.values);
-}
-
-TEST_CASE("a checkpoint that is removed is whole or not there") {
-  const Folder folder;
-  train::CheckpointFolder checkpoints({.directory = folder.path, .keep = 1}, 0, 1);
-  checkpoints.make();
-  std::atomic<int> newest = 0;
-  std::atomic<bool> ended = false, whole = true;
-  std::thread watcher([&] {
-    while (!ended)
-      for (const int step : {newest - 1, newest.load()}) {
-        const fs::path path = folder.path / concat("step-", step);
-        if (fs::exists(path) && !fs::exists(path / "model.safetensors") && fs::exists(path)) whole = false;
-      }
-  });
-  for (; newest < 200; ++newest) {
-    checkpoints.snapshot(newest);
-    checkpoints.write();
-    checkpoints.wait();
-  }
-  ended = true;
-  watcher.join();
-  CHECK(whole);
 }
 
 TEST_CASE("a fit that stops within an epoch resumes from there") {
@@ -838,69 +811,6 @@ TEST_CASE_TEMPLATE("a rank that cannot write its files of a checkpoint is not wa
   CHECK(told[0] == "checkpoint: rank 1 could not write " + file);
   CHECK(told[1] == file + " cannot be written: Is a directory");
   CHECK(names_in(folder.path) == std::vector<std::string>{"step-2.partial"});
-}
-
-TEST_CASE("what other ranks hold of the optimizer's state is found by slot and element") {
-  const Folder folder;
-  fs::create_directories(folder.path);
-  io::SafetensorsWriter first, second, other;
-  first.add(train::Shards::name_of("exp.avg", {10, 13}), {3}, std::vector<float>{1, 2, 3});
-  first.add(train::Shards::name_of("square", {10, 12}), {2}, std::vector<float>{7, 7});
-  second.add(train::Shards::name_of("exp.avg", {13, 15}), {2}, std::vector<float>{4, 5});
-  first.write(folder.path / "first");
-  second.write(folder.path / "second");
-  train::Shards shards;
-  shards.open(folder.path / "first");
-  shards.open(folder.path / "second");
-  std::vector<float> values(8, -1);
-  shards.read("exp.avg", {9, 17}, values);
-  CHECK(values == std::vector<float>{-1, 1, 2, 3, 4, 5, -1, -1});
-  std::vector<float> inner(2);
-  shards.read("exp.avg", {12, 14}, inner);
-  CHECK(inner == std::vector<float>{3, 4});
-  for (const std::string name : {"exp_avg", "exp_avg.", "exp_avg.x", "exp_avg.1x", "exp_avg.-1"}) {
-    other.clear();
-    other.add(name, {1}, std::vector<float>{1});
-    other.write(folder.path / "other");
-    CHECK_THROWS_WITH_AS(shards.open(folder.path / "other"),
-                         concat((folder.path / "other").string(), ": the tensor '", name,
-                                "' is not named by a slot and an element")
-                             .c_str(),
-                         CheckpointError);
-  }
-}
-
-TEST_CASE("a checkpoint for which the system cannot start a thread is an error that names it") {
-  if (sanitized) return;  // a sanitizer reserves more address space than can be limited
-  const Folder folder;
-  std::string said;
-  {
-    const AddressLimit limit(std::size_t{100} << 20);
-    std::deque<train::CheckpointFolder> writers;  // whose threads wait for rank 1's files
-    for (int i = 0; i < 100 && said.empty(); ++i) try {
-        auto& writer = writers.emplace_back(
-            train::CheckpointOptions{.directory = folder.path / concat(i), .deadline = Seconds(2)}, 0, 2);
-        writer.snapshot(7);
-        writer.write();
-      } catch (const CheckpointError& error) {
-        said = error.what();
-      }
-  }
-  CHECK(said.starts_with(folder.path.string()));
-  CHECK(said.find("step-7 cannot be written: the system cannot start a thread: ") != said.npos);
-}
-
-TEST_CASE("options with which no checkpoint can be kept, or a rank would wait for ever, are refused") {
-  const auto refused = [](const train::CheckpointOptions& options, const std::string& reason) {
-    CHECK_THROWS_WITH_AS(train::CheckpointFolder(options, 0, 1), reason.c_str(), ConfigError);
-  };
-  refused({}, "checkpoint: no directory is given");
-  refused({.directory = "x", .every = -1},
-          "checkpoint: every (steps between checkpoints) must be at least 0, not -1");
-  refused({.directory = "x", .keep = 0}, "checkpoint: keep must be at least 1, not 0");
-  for (const double deadline : {0.0, std::nan("")})
-    refused({.directory = "x", .deadline = Seconds(deadline)},
-            concat("checkpoint: the deadline is ", deadline, " s; it must be positive"));
 }
 
 TEST_CASE("a folder with the name of a negative step is no checkpoint") {
