@@ -8,28 +8,15 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
 #include <zlib.h>
+
+#include "temporary_folder.hpp"
 
 namespace data_files {
 
 using Bytes = std::vector<unsigned char>;
 
-/// A new empty folder, removed at the end.
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    static int count = 0;
-    path = std::filesystem::temp_directory_path() /
-           ("convoy-test-" + std::to_string(getpid()) + "-" + std::to_string(count++));
-    std::filesystem::create_directories(path);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code error;
-    std::filesystem::remove_all(path, error);
-  }
+struct Folder : TemporaryFolder {
   std::filesystem::path write(const std::string& name, const Bytes& bytes) const {
     std::ofstream out(path / name, std::ios::binary);
     out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
-#include <random>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "exec_cuda_alone.hpp"
 #include "exec_distance.hpp"
 #include "skip.hpp"
+#include "temporary_folder.hpp"
 #include <convoy/graph/dynamic.hpp>
 
 namespace exec_cuda_fusions {
@@ -185,7 +185,8 @@ TEST_CASE("cuda: plans that sum are kept and found again") {
   using namespace exec_cuda_fusions;
   if (!sums()) SKIP("cuDNN sums no channels here");
   namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / concat("convoy_fusions_", std::random_device{}());
+  const TemporaryFolder temporary;
+  const fs::path& folder = temporary.path;
   const DynamicPlan plan([](auto& g) {
     auto x = g.conv2d(g.input("image", {8, 8, 8}), {.channels = 16});
     x = g.conv2d(g.relu(g.batch_norm(x)), {.channels = 8});
@@ -205,14 +206,14 @@ TEST_CASE("cuda: plans that sum are kept and found again") {
   // anyway.
   trace<f16>(plan, {.candidates = 1, .plan_cache = folder.string()});
   CHECK(count() == 3 * (5 + 3) + 2);
-  fs::remove_all(folder);
 }
 
 TEST_CASE("cuda: plans that differ in what meets behind them are kept apart") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   using namespace exec_cuda_fusions;
   namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / concat("convoy_fusions_", std::random_device{}());
+  const TemporaryFolder temporary;
+  const fs::path& folder = temporary.path;
   // Convolutions of one shape; some of their inputs have other readers too.
   const DynamicPlan plan([](Builder& g) {
     Tensor x = g.relu(g.batch_norm(g.conv2d(g.input("image", {8, 8, 8}), {.channels = 8})));
@@ -228,5 +229,4 @@ TEST_CASE("cuda: plans that differ in what meets behind them are kept apart") {
   options.plan_cache = folder.string();
   // A plan of another convolution would be far off.
   for (int time = 0; time < 2; ++time) expect_near<f16>(trace<f16>(plan, options), without);
-  fs::remove_all(folder);
 }

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include "exec_random_graphs.hpp"
 #include "exec_random_models.hpp"
 #include "skip.hpp"
+#include "temporary_folder.hpp"
 #include <convoy/models/bert.hpp>
 #include <convoy/models/convnet.hpp>
 #include <convoy/models/gpt.hpp>
@@ -175,7 +175,8 @@ TEST_CASE(
     "made anew") {
   if (convoy::device::count() == 0) SKIP("there is no GPU here");
   namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / concat("convoy_plans_", std::random_device{}());
+  const TemporaryFolder temporary;
+  const fs::path& folder = temporary.path;
   const DynamicPlan plan(
       [](auto& g) { exec_operations::head(g, g.conv2d(exec_operations::image(g, 8), {.channels = 8})); });
   const exec::CudaOptions options{.plan_cache = folder.string()};
@@ -203,7 +204,6 @@ TEST_CASE(
   for (const fs::path& file : kept) std::ofstream(file) << "{}";
   CHECK(losses() == first);
   for (const fs::path& file : kept) CHECK(fs::file_size(file) > 2);
-  fs::remove_all(folder);
 }
 
 TEST_CASE("cuda: the scale of losses in f16 stays a normal number whatever the gradients are") {

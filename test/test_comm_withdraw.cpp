@@ -14,6 +14,7 @@
 
 #include <doctest/doctest.h>
 
+#include "temporary_folder.hpp"
 #include <convoy/comm/transport/threads.hpp>
 #if defined(__linux__)
 #include <unistd.h>
@@ -170,7 +171,8 @@ TEST_CASE("where memory can be closed off, that is done with a reader who does n
 #if defined(__linux__)
 TEST_CASE("memory that holds files can be had, the system's and a control group's") {
   namespace fs = std::filesystem;
-  const fs::path root = fs::temp_directory_path() / concat("convoy_memory_", ::getpid());
+  const TemporaryFolder folder;
+  const fs::path& root = folder.path;
   fs::create_directories(root / "proc");
   fs::create_directories(root / "sys/fs/cgroup");
   const auto write = [&](const char* file, const char* text) { std::ofstream(root / file) << text; };
@@ -187,6 +189,5 @@ TEST_CASE("memory that holds files can be had, the system's and a control group'
   CHECK(available() == 1'300'000);
   write("sys/fs/cgroup/memory.current", "1600000\n");
   CHECK(available() == 700'000);
-  fs::remove_all(root);
 }
 #endif

@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include "temporary_folder.hpp"
 #include <convoy/core/file.hpp>
 
 using namespace convoy;
@@ -23,12 +24,6 @@ std::string content(const fs::path& path) {
   return text.str();
 }
 
-struct Scratch {
-  fs::path folder = fs::temp_directory_path() / ("convoy_file_test_" + std::to_string(::getpid()));
-  Scratch() { fs::create_directories(folder); }
-  ~Scratch() { fs::remove_all(folder); }
-};
-
 fs::path synced;  // the last file or folder that was synced
 
 }  // namespace
@@ -40,8 +35,8 @@ extern "C" int fsync(int file) {
 }
 
 TEST_CASE("a file is read whole, zeros and all, or refused with its path and the system's reason") {
-  const Scratch scratch;
-  const fs::path path = scratch.folder / "bytes";
+  const TemporaryFolder scratch;
+  const fs::path path = scratch.path / "bytes";
   std::string bytes(200'000, '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31);
   write_file(path, bytes);
@@ -49,24 +44,24 @@ TEST_CASE("a file is read whole, zeros and all, or refused with its path and the
   write_file(path, "");
   CHECK(read_file(path).empty());
   CHECK_THROWS_WITH_AS(
-      read_file(scratch.folder / "nowhere"),
-      ((scratch.folder / "nowhere").string() + " cannot be read: No such file or directory").c_str(), Error);
-  CHECK_THROWS_WITH_AS(read_file(scratch.folder),
-                       (scratch.folder.string() + " cannot be read: Is a directory").c_str(), Error);
+      read_file(scratch.path / "nowhere"),
+      ((scratch.path / "nowhere").string() + " cannot be read: No such file or directory").c_str(), Error);
+  CHECK_THROWS_WITH_AS(read_file(scratch.path),
+                       (scratch.path.string() + " cannot be read: Is a directory").c_str(), Error);
 }
 
 TEST_CASE("a file is replaced whole, and nothing is left beside it") {
-  const Scratch scratch;
-  const fs::path path = scratch.folder / "result.json";
+  const TemporaryFolder scratch;
+  const fs::path path = scratch.path / "result.json";
   write_file(path, "first");
   write_file(path, "second");
   CHECK(content(path) == "second");
-  CHECK(std::distance(fs::directory_iterator(scratch.folder), {}) == 1);
+  CHECK(std::distance(fs::directory_iterator(scratch.path), {}) == 1);
 }
 
 TEST_CASE("a file that is made in parts is whole, or what was there stays") {
-  const Scratch scratch;
-  const fs::path path = scratch.folder / "parts";
+  const TemporaryFolder scratch;
+  const fs::path path = scratch.path / "parts";
   std::string made;
   write_file(path, 3,
              [&](std::size_t i) -> std::string_view { return made = std::string(i + 1, 'x') + ","; });
@@ -78,40 +73,40 @@ TEST_CASE("a file that is made in parts is whole, or what was there stays") {
                                   }),
                        "part 2 cannot be made", Error);
   CHECK(content(path) == "x,xx,xxx,");
-  CHECK(std::distance(fs::directory_iterator(scratch.folder), {}) == 1);
+  CHECK(std::distance(fs::directory_iterator(scratch.path), {}) == 1);
 }
 
 TEST_CASE("what cannot be written is said with its path and the system's reason, and what was there stays") {
-  const Scratch scratch;
+  const TemporaryFolder scratch;
   CHECK_THROWS_WITH_AS(
-      write_file(scratch.folder / "nowhere" / "x", "text"),
-      ((scratch.folder / "nowhere" / "x").string() + " cannot be written: No such file or directory").c_str(),
+      write_file(scratch.path / "nowhere" / "x", "text"),
+      ((scratch.path / "nowhere" / "x").string() + " cannot be written: No such file or directory").c_str(),
       Error);
-  const fs::path folder = scratch.folder / "folder";
+  const fs::path folder = scratch.path / "folder";
   fs::create_directory(folder);
   CHECK_THROWS_AS(write_file(folder, "text"), Error);
   CHECK(fs::is_directory(folder));
 }
 
 TEST_CASE("whether a file can be written is known before, and changes nothing") {
-  const Scratch scratch;
-  const fs::path path = scratch.folder / "result.json";
+  const TemporaryFolder scratch;
+  const fs::path path = scratch.path / "result.json";
   expect_writable(path);
-  CHECK(fs::is_empty(scratch.folder));
+  CHECK(fs::is_empty(scratch.path));
   write_file(path, "first");
   expect_writable(path);
   CHECK(content(path) == "first");
-  CHECK(std::distance(fs::directory_iterator(scratch.folder), {}) == 1);
+  CHECK(std::distance(fs::directory_iterator(scratch.path), {}) == 1);
   CHECK_THROWS_WITH_AS(
-      expect_writable(scratch.folder / "nowhere" / "x"),
-      ((scratch.folder / "nowhere" / "x").string() + " cannot be written: No such file or directory").c_str(),
+      expect_writable(scratch.path / "nowhere" / "x"),
+      ((scratch.path / "nowhere" / "x").string() + " cannot be written: No such file or directory").c_str(),
       Error);
 }
 
 TEST_CASE("a folder cannot be written, which is known before") {
-  const Scratch scratch;
-  CHECK_THROWS_WITH_AS(expect_writable(scratch.folder),
-                       (scratch.folder.string() + " cannot be written: Is a directory").c_str(), Error);
+  const TemporaryFolder scratch;
+  CHECK_THROWS_WITH_AS(expect_writable(scratch.path),
+                       (scratch.path.string() + " cannot be written: Is a directory").c_str(), Error);
 }
 
 TEST_CASE("a device is written where it is, and a full one is an error") {
@@ -124,8 +119,8 @@ TEST_CASE("a device is written where it is, and a full one is an error") {
 }
 
 TEST_CASE("a file that is locked is locked by nobody else, until the holder releases it or ends") {
-  const Scratch scratch;
-  const fs::path path = scratch.folder / "lock";
+  const TemporaryFolder scratch;
+  const fs::path path = scratch.path / "lock";
   FileLock first, second;
   CHECK(first.acquire(path));
   CHECK(first.acquire(path));
@@ -140,15 +135,14 @@ TEST_CASE("a file that is locked is locked by nobody else, until the holder rele
   }
   CHECK(first.acquire(path));
   CHECK_THROWS_WITH_AS(
-      second.acquire(scratch.folder / "nowhere" / "lock"),
-      ((scratch.folder / "nowhere" / "lock").string() + " cannot be opened: No such file or directory")
-          .c_str(),
+      second.acquire(scratch.path / "nowhere" / "lock"),
+      ((scratch.path / "nowhere" / "lock").string() + " cannot be opened: No such file or directory").c_str(),
       Error);
 }
 
 TEST_CASE("a renamed folder's new parent is synced, however its path is written") {
-  const Scratch scratch;
-  const fs::path before = fs::current_path(), here = fs::canonical(scratch.folder);
+  const TemporaryFolder scratch;
+  const fs::path before = fs::current_path(), here = fs::canonical(scratch.path);
   fs::current_path(here);
   for (const fs::path& to : {fs::path("new"), fs::path("new/"), fs::path("./new"), here / "new"}) {
     CAPTURE(to.string());

@@ -10,7 +10,6 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -21,6 +20,7 @@
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
 #include "exec_cuda_fused_attention.hpp"
+#include "temporary_folder.hpp"
 #include <convoy/graph/dynamic.hpp>
 
 using namespace exec_cuda_fused_attention;
@@ -47,13 +47,8 @@ struct NoAttention {
   ~NoAttention() { emulation::dnn::has_attention = true; }
 };
 
-struct Folder {
-  fs::path path = fs::temp_directory_path() / concat("convoy_attentions_", std::random_device{}());
-  ~Folder() { fs::remove_all(path); }
-  std::vector<fs::path> files() const {
-    if (!fs::exists(path)) return {};
-    return {fs::directory_iterator(path), fs::directory_iterator{}};
-  }
+struct Folder : TemporaryFolder {
+  std::vector<fs::path> files() const { return {fs::directory_iterator(path), fs::directory_iterator{}}; }
   /// The files that contain `part`, with their contents.
   std::vector<std::pair<fs::path, std::string>> texts(std::string_view part) const {
     std::vector<std::pair<fs::path, std::string>> all;

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -22,6 +21,7 @@
 #include "emulation/cublaslt.hpp"
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
+#include "temporary_folder.hpp"
 #include <convoy/exec/cuda/products.cuh>
 
 using namespace convoy;
@@ -30,13 +30,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Folder {
-  fs::path path = fs::temp_directory_path() / concat("convoy_products_", std::random_device{}());
-  ~Folder() { fs::remove_all(path); }
-  std::vector<fs::path> files() const {
-    if (!fs::exists(path)) return {};
-    return {fs::directory_iterator(path), fs::directory_iterator{}};
-  }
+struct Folder : TemporaryFolder {
+  std::vector<fs::path> files() const { return {fs::directory_iterator(path), fs::directory_iterator{}}; }
   std::string text() const {
     std::ifstream file(files().front(), std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};

@@ -5,8 +5,8 @@
 #include <string>
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
+#include "temporary_folder.hpp"
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/io/json.hpp>
 #include <convoy/io/profile.hpp>
@@ -22,12 +22,6 @@ DynamicPlan two_layers(int features) {
     g.loss(g.cross_entropy(g.linear(x, {.features = 4}), g.label("label", 4)));
   });
 }
-
-struct Folder {
-  fs::path path = fs::temp_directory_path() / concat("convoy-profile-", static_cast<int>(getpid()));
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-};
 
 std::string refusal(const std::string& text) {
   try {
@@ -55,7 +49,7 @@ std::string changed(std::string text, const std::string& from, const std::string
 }  // namespace
 
 TEST_CASE("a profile that was written is read") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const DynamicPlan plan = two_layers(8);
   auto profile = graph::spread(plan, 32, 1234.5);
   profile.machine = "a \"machine\"\n";

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "temporary_folder.hpp"
 #include <convoy/io/json.hpp>
 #include <convoy/io/safetensors.hpp>
 
@@ -20,10 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Folder {
-  fs::path path = fs::temp_directory_path() / concat("convoy-safetensors-", static_cast<int>(getpid()));
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
+struct Folder : TemporaryFolder {
   fs::path file(const std::string& bytes) const {
     std::ofstream(path / "file", std::ios::binary) << bytes;
     return path / "file";

@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "sim_settings.hpp"
+#include "temporary_folder.hpp"
 #include <convoy/core/philox.hpp>
 #include <convoy/sim/chakra.hpp>
 #include <convoy/sim/simulate.hpp>
@@ -81,7 +82,8 @@ TEST_CASE("sim: a worker's step becomes a trace and a step again") {
   CHECK(chakra::work_of(chakra::trace_of(work, 2), 1).backward ==
         doctest::Approx(2 * work.backward).epsilon(1e-4));
 
-  const std::filesystem::path path = std::filesystem::temp_directory_path() / "convoy_test_sim.et";
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path / "trace.et";
   chakra::write(path, trace);
   CHECK(chakra::read(path) == trace);
   std::filesystem::remove(path);

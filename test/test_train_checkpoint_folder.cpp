@@ -10,17 +10,16 @@
 #include <doctest/doctest.h>
 
 #include "address_limit.hpp"
-#include "data_files.hpp"
 #include "sanitized.hpp"
+#include "temporary_folder.hpp"
 #include <convoy/io/safetensors.hpp>
 #include <convoy/train/checkpoint_folder.hpp>
 
 using namespace convoy;
-using data_files::Folder;
 namespace fs = std::filesystem;
 
 TEST_CASE("a checkpoint that is removed is whole or not there") {
-  const Folder folder;
+  const TemporaryFolder folder;
   train::CheckpointFolder checkpoints({.directory = folder.path, .keep = 1}, 0, 1);
   checkpoints.make();
   std::atomic<int> newest = 0;
@@ -43,7 +42,7 @@ TEST_CASE("a checkpoint that is removed is whole or not there") {
 }
 
 TEST_CASE("what other ranks hold of the optimizer's state is found by slot and element") {
-  const Folder folder;
+  const TemporaryFolder folder;
   io::SafetensorsWriter first, second, other;
   first.add(train::Shards::name_of("exp.avg", {10, 13}), {3}, std::vector<float>{1, 2, 3});
   first.add(train::Shards::name_of("square", {10, 12}), {2}, std::vector<float>{7, 7});
@@ -73,7 +72,7 @@ TEST_CASE("what other ranks hold of the optimizer's state is found by slot and e
 
 TEST_CASE("a checkpoint for which the system cannot start a thread is an error that names it") {
   if (sanitized) return;  // a sanitizer reserves more address space than can be limited
-  const Folder folder;
+  const TemporaryFolder folder;
   std::string said;
   {
     const AddressLimit limit(std::size_t{100} << 20);

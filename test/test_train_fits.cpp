@@ -15,7 +15,7 @@
 
 #include <doctest/doctest.h>
 
-#include "data_files.hpp"
+#include "temporary_folder.hpp"
 #include "train_support.hpp"
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/data/synthetic.hpp>
@@ -24,7 +24,6 @@
 
 using namespace convoy;
 using namespace train_test;
-using data_files::Folder;
 using transport::Threads;
 
 namespace {
@@ -97,7 +96,7 @@ TEST_CASE("fits that follow one another are one fit of all their epochs") {
 }
 
 TEST_CASE("a fit that follows another one resumes with the orders and draws that it would have had") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const auto fit_second = [&](Alone<Dropped>& trainer, bool keeps, std::int64_t steps) {
     train::FitOptions options = epochs(2);
     options.steps = steps;
@@ -118,7 +117,7 @@ TEST_CASE("a fit that follows another one resumes with the orders and draws that
 }
 
 TEST_CASE("a program changes the learning rate while it trains, and checkpoints keep the factor") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const typename Alone<Plain>::Config config{.batch = batch, .optimizer = {.lr = 0.5f}};
   Alone<Plain> trainer(config), resumed(config);
   train::Checkpoints checkpoints(trainer, {.directory = folder.path});

@@ -15,6 +15,7 @@
 
 #include "sanitized.hpp"
 #include "skip.hpp"
+#include "temporary_folder.hpp"
 #include "train_support.hpp"
 #include <convoy/exec/host/backend.hpp>
 #include <convoy/exec/host/host.hpp>
@@ -136,15 +137,13 @@ TEST_CASE("in bf16 two runs give the same bits, and two ranks the same parameter
 TEST_CASE("a run in bf16 resumes from a checkpoint with the same bits") {
   if (sanitized) return;  // checkpoints of f32 use the same memory
   if (!can_emulate()) SKIP(lacking);
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / concat("convoy-bf16-", static_cast<int>(getpid()));
+  const TemporaryFolder folder;
   const data::DatasetRef set(&blobs);
-  const train::CheckpointOptions options{.directory = folder, .every = 3, .resume = true};
+  const train::CheckpointOptions options{.directory = folder.path, .every = 3, .resume = true};
   fit<Images, bf16>(set, 2, 3, &options);
   const Left rest = fit<Images, bf16>(set, 2, 6, &options), whole = fit<Images, bf16>(set, 2, 6);
   CHECK(rest.losses.size() == 3);
   CHECK(rest.ranks == whole.ranks);
-  fs::remove_all(folder);
 }
 
 TEST_CASE("ranks with two precisions are refused") {

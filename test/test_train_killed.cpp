@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "temporary_folder.hpp"
 #include "train_exchanges.hpp"
 #include "train_support.hpp"
 #include <convoy/train/checkpoint.hpp>
@@ -86,9 +87,8 @@ TEST_CASE_TEMPLATE("a process that is killed at any moment resumes with the same
                    Sharded, Encoded, Served) {
   // A killed process loses nothing that it has written, and a file system in memory syncs at once.
   const fs::path memory = "/dev/shm";
-  const fs::path root = (fs::is_directory(memory) ? memory : fs::temp_directory_path()) /
-                        concat("convoy-killed-", static_cast<int>(getpid()));
-  fs::remove_all(root);
+  const TemporaryFolder temporary(fs::is_directory(memory) ? memory : fs::temp_directory_path());
+  const fs::path& root = temporary.path;
   const auto began = Clock::now();
   REQUIRE(!was_killed(start<Comm>(root / "whole")));
   const auto whole_run = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
@@ -121,5 +121,4 @@ TEST_CASE_TEMPLATE("a process that is killed at any moment resumes with the same
     fs::remove_all(folder);
   }
   CHECK(in_a_write > 0);
-  fs::remove_all(root);
 }

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include "sanitized.hpp"
+#include "temporary_folder.hpp"
 #include "train_support.hpp"
 #include <convoy/exec/host/host.hpp>
 #include <convoy/graph/dynamic.hpp>
@@ -248,7 +248,7 @@ TEST_CASE("a random training is that of one rank with the rows of all") {
 }
 
 TEST_CASE("a random training that was killed resumes with the same bits") {
-  const fs::path folder = fs::temp_directory_path() / concat("convoy-random-", static_cast<int>(getpid()));
+  const TemporaryFolder folder;
   int resumed = 0;
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     const Case c = draw(seed);
@@ -259,15 +259,16 @@ TEST_CASE("a random training that was killed resumes with the same bits") {
     Philox random(seed, 5);
     const auto killed_after =
         static_cast<std::int64_t>(random.below(static_cast<std::uint32_t>(whole.steps)));
-    const train::CheckpointOptions checkpoints{
-        .directory = folder, .every = static_cast<std::int64_t>(random.below(4)), .resume = true};
+    const train::CheckpointOptions checkpoints{.directory = folder.path / "kept",
+                                               .every = static_cast<std::int64_t>(random.below(4)),
+                                               .resume = true};
     CAPTURE(killed_after);
     CAPTURE(checkpoints.every);
     CHECK_THROWS_AS(fit(c, &checkpoints, killed_after), Killed);
     const Left left = fit(c, &checkpoints);
     CHECK(left.values == whole.values);
     CHECK(left.loss == whole.loss);
-    fs::remove_all(folder);
+    fs::remove_all(checkpoints.directory);
     ++resumed;
   }
   CHECK(resumed > static_cast<int>(seeds) / 2);

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include "sanitized.hpp"
+#include "temporary_folder.hpp"
 #include "train_wide.hpp"
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/comm/policy/halves.hpp>
@@ -88,13 +88,6 @@ std::vector<float> trained(const Run& run, std::vector<std::size_t>* bytes = nul
   if (bytes != nullptr) *bytes = states;
   return result;
 }
-
-/// A folder for one test, removed at its end.
-struct Folder {
-  fs::path path = fs::temp_directory_path() / concat("convoy-shards-", static_cast<int>(getpid()));
-  Folder() { fs::remove_all(path); }
-  ~Folder() { fs::remove_all(path); }
-};
 
 /// The size of the longest shard with Muon, relative to the mean.
 template <class Model>
@@ -205,7 +198,7 @@ TEST_CASE("the shards of models are as even as their longest matrices allow") {
 }
 
 TEST_CASE_TEMPLATE("a killed fit resumes with the same bits", Comm, Sharded<Ring>, Among<2>) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const float clip : {0.0f, 0.5f}) {
     if (sanitized && clip == 0) continue;
     Run run{.ranks = 3, .clip = clip, .epochs = 3};
@@ -225,7 +218,7 @@ TEST_CASE_TEMPLATE("a killed fit resumes with the same bits", Comm, Sharded<Ring
 }
 
 TEST_CASE("divided state of matrices resumes with other exchanges, and in worlds of other sizes") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const train::CheckpointOptions options{.directory = folder.path / "same", .every = 3, .resume = true};
   // With two workers, sums have only one order, so that all these exchanges give the same bits.
   CHECK_THROWS_AS(

@@ -6,14 +6,13 @@
 
 #include <doctest/doctest.h>
 
-#include "data_files.hpp"
+#include "temporary_folder.hpp"
 #include "train_support.hpp"
 #include <convoy/io/safetensors.hpp>
 #include <convoy/train/weights.hpp>
 
 using namespace convoy;
 using namespace train_test;
-using data_files::Folder;
 using exec::Reference;
 
 namespace {
@@ -33,7 +32,7 @@ struct Published {
 }  // namespace
 
 TEST_CASE("weights are read under the names of published files") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::filesystem::path file = folder.path / "published.safetensors";
   Trainer<Published, optim::Sgd, comm::None, Reference<float>> trainer({.batch = 10});
   io::SafetensorsWriter writer;
@@ -73,7 +72,7 @@ TEST_CASE("all ranks are told that weights cannot be written, and can go on") {
 }
 
 TEST_CASE("weights that one rank cannot read change nothing on any rank, and all are told") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::filesystem::path file = folder.path / "weights", damaged = folder.path / "damaged",
                               none = folder.path / "none";
   Trainer<Normed, optim::Adam, comm::None, Reference<float>> other({.batch = 10, .seed = 3});
@@ -104,7 +103,7 @@ TEST_CASE("weights that one rank cannot read change nothing on any rank, and all
 }
 
 TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list of what did not match") {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::filesystem::path file = folder.path / "weights.safetensors";
   using Alone = Trainer<Normed, optim::Adam, comm::None, Reference<float>>;
   Alone trained({.batch = 10, .seed = 3});

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdio>
 
+#include "../temporary_folder.hpp"
 #include "fuzz.hpp"
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/core/file.hpp>
@@ -43,13 +44,6 @@ void fit(const fs::path& folder, int epochs) {
   trainer.fit(corners, {.epochs = epochs, .log = nullptr, .keeper = &checkpoints});
 }
 
-/// A folder that is removed when the fuzzer ends.
-struct Folder {
-  fs::path path = fs::temp_directory_path() / ("fuzz-" + std::to_string(getpid()) + "-checkpoint");
-  Folder() { fs::remove_all(path); }
-  ~Folder() { fs::remove_all(path); }
-};
-
 constexpr const char* names[] = {"model.safetensors", "training.safetensors", "rank-0.safetensors"};
 
 void put(const fs::path& path, const char* bytes, std::size_t size) {
@@ -61,7 +55,7 @@ void put(const fs::path& path, const char* bytes, std::size_t size) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t size) {
-  static const Folder scratch;
+  static const TemporaryFolder scratch;
   const fs::path& folder = scratch.path;
   static const std::array<std::string, 3> sound = [&] {
     fit(folder, 1);
