@@ -92,6 +92,13 @@ foreach(compiler IN LISTS compilers)
                    ${CMAKE_CURRENT_SOURCE_DIR}/limits/deep_models.cpp)
   set_tests_properties(limits.${compiler}.deep_models PROPERTIES TIMEOUT 120 LABELS headers)
 endforeach()
+# Likewise the proofs of schedules, which this build compiles with its own compiler.
+if(NOT compiler_of_${faster} STREQUAL CMAKE_CXX_COMPILER)
+  add_test(NAME limits.${faster}.schedule_proofs
+           COMMAND ${compiler_of_${faster}} -std=c++20 -fsyntax-only -I${public_include} -I${CMAKE_CURRENT_SOURCE_DIR}
+                   ${CMAKE_CURRENT_SOURCE_DIR}/test_comm_schedule_proofs.cpp)
+  set_tests_properties(limits.${faster}.schedule_proofs PROPERTIES TIMEOUT 120 LABELS headers)
+endif()
 
 # Flags with which convoy cannot be compiled give one sentence.
 foreach(compiler IN LISTS compilers)

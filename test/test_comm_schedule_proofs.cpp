@@ -4,8 +4,11 @@
 #include <doctest/doctest.h>
 
 #include "comm_schedules.hpp"
+#include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/comm/schedule/broadcast.hpp>
+#include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/verify.hpp>
+#include <convoy/comm/schedule/verify_shared.hpp>
 
 using namespace convoy::schedule;
 
@@ -46,6 +49,17 @@ static_assert(correct<Nested{1}>);
 static_assert(correct<Forest{2, 2}>);
 static_assert(correct<Rooted{1}>);
 static_assert(correct<Deep{1}>);
+static_assert(correct<AllToAll{}>);
+
+// Of shared memory, where no rank waits for room.
+template <auto schedule, int... n>
+inline constexpr bool correct_in_memory = (... && static_cast<bool>(verify(schedule, n)));
+static_assert(correct_in_memory<Direct{}, 1, 2, 3, 4, 5, 6, 16>);
+static_assert(correct_in_memory<DirectReduceScatter{}, 1, 2, 3, 4, 5, 6, 16>);
+static_assert(correct_in_memory<DirectAllGather{}, 1, 2, 3, 4, 5, 6, 16>);
+static_assert(correct_in_memory<DirectReduceScatter{16}, 1, 2, 3, 4, 5, 6, 16>);
+static_assert(correct_in_memory<DirectAllGather{16}, 1, 2, 3, 4, 5, 6, 16>);
+static_assert(correct_in_memory<Eager{}, 1, 2, 3, 4, 5, 6, 16>);
 
 }  // namespace
 
