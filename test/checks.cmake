@@ -377,8 +377,9 @@ endif()
 
 # The cost of Trainer itself, of the kernel of direct exchanges and of an update, in instructions.
 find_program(CONVOY_VALGRIND NAMES valgrind)
-mark_as_advanced(CONVOY_VALGRIND)
-if(CONVOY_VALGRIND)
+find_path(CONVOY_VALGRIND_INCLUDE_DIR NAMES valgrind/callgrind.h)
+mark_as_advanced(CONVOY_VALGRIND CONVOY_VALGRIND_INCLUDE_DIR)
+if(CONVOY_VALGRIND AND CONVOY_VALGRIND_INCLUDE_DIR)
   convoy_add_program(null_exec SOURCES overhead/null_exec.cpp)
   add_test(NAME train_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:null_exec> 2000
                                        "a step of Trainer with a null exec")

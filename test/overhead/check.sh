@@ -1,18 +1,17 @@
 #!/bin/sh
-# check.sh PROGRAM LIMIT WHAT: instructions of one round of a program, counted by callgrind as the difference between
-# two runs of different lengths.
+# check.sh PROGRAM LIMIT WHAT: instructions of one round of a program, counted by callgrind.
 set -eu
 program=$1
 limit=$2
 what=$3
+rounds=100
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-count() {
-  valgrind --tool=callgrind --callgrind-out-file="$scratch/out" "$program" "$1" > "$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
-  sed -n 's/.*Collected : \([0-9]*\).*/\1/p' "$scratch/log"
+valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file="$scratch/out" "$program" "$rounds" >"$scratch/log" 2>&1 || {
+  cat "$scratch/log"
+  exit 1
 }
-few=$(count 10)
-many=$(count 110)
-per_round=$(((many - few) / 100))
+all=$(sed -n 's/.*Collected : \([0-9]*\).*/\1/p' "$scratch/log")
+per_round=$((all / rounds))
 echo "$what: $per_round instructions, at most $limit allowed"
 [ "$per_round" -gt 0 ] && [ "$per_round" -le "$limit" ]

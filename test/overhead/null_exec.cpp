@@ -1,9 +1,8 @@
 // The cost of Trainer itself: steps of ResNet-18's plan on an Exec that computes nothing and a Comm that
 // exchanges nothing, so that only the steps' own bookkeeping is left. check.sh runs it under callgrind.
-#include <cstdlib>
-#include <iostream>
 #include <vector>
 
+#include "counted.hpp"
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/models/resnet.hpp>
 #include <convoy/train/trainer.hpp>
@@ -89,7 +88,5 @@ class Idle : public comm::None {
 int main(int, char** argv) {
   Trainer<models::ResNet18<Image{1, 28, 28}, 10>, optim::Sgd, Idle, NullExec> trainer{{.batch = 8}};
   const void* fields[2] = {};
-  const int steps = std::atoi(argv[1]);
-  for (int s = 0; s < steps; ++s) trainer.step({fields, 8});
-  std::cout << trainer.steps_done() << " steps\n";
+  counted(argv[1], [&] { trainer.step({fields, 8}); });
 }
