@@ -438,7 +438,7 @@ class Communicator {
         std::thread([shared, end, comm, device = device_, late = written_late_] {
           cudaSetDevice(device);
           end(comm);
-          const std::lock_guard lock(shared->mutex);
+          const std::lock_guard held(shared->mutex);
           --shared->left;
           shared->over.notify_one();
         }).detach();
