@@ -379,19 +379,17 @@ endif()
 find_program(CONVOY_VALGRIND NAMES valgrind)
 find_path(CONVOY_VALGRIND_INCLUDE_DIR NAMES valgrind/callgrind.h)
 mark_as_advanced(CONVOY_VALGRIND CONVOY_VALGRIND_INCLUDE_DIR)
+function(add_overhead room source limit what)
+  convoy_add_program(overhead_${source} SOURCES overhead/${source}.cpp)
+  target_include_directories(overhead_${source} SYSTEM PRIVATE ${CONVOY_VALGRIND_INCLUDE_DIR})
+  add_test(NAME ${room}_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:overhead_${source}>
+                                         ${limit} ${what})
+  set_tests_properties(${room}_overhead PROPERTIES TIMEOUT 300 LABELS ${room})
+endfunction()
 if(CONVOY_VALGRIND AND CONVOY_VALGRIND_INCLUDE_DIR)
-  convoy_add_program(null_exec SOURCES overhead/null_exec.cpp)
-  add_test(NAME train_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:null_exec> 2000
-                                       "a step of Trainer with a null exec")
-  set_tests_properties(train_overhead PROPERTIES TIMEOUT 300 LABELS train)
-  convoy_add_program(fold_kernel SOURCES overhead/fold.cpp)
-  add_test(NAME comm_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:fold_kernel> 5000
-                                      "a direct all-reduce's part of 16 KiB")
-  set_tests_properties(comm_overhead PROPERTIES TIMEOUT 300 LABELS comm)
-  convoy_add_program(averaged_update SOURCES overhead/update.cpp)
-  add_test(NAME optim_overhead COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/overhead/check.sh $<TARGET_FILE:averaged_update>
-                                       30000 "an update of 4096 parameters and their averages")
-  set_tests_properties(optim_overhead PROPERTIES TIMEOUT 300 LABELS optim)
+  add_overhead(train null_exec 2000 "a step of Trainer with a null exec")
+  add_overhead(comm fold 5000 "a direct all-reduce's part of 16 KiB")
+  add_overhead(optim update 30000 "an update of 4096 parameters and their averages")
 endif()
 
 # The format is that of clang-format 14; other versions differ in details.
