@@ -17,8 +17,6 @@
 #include "temporary_folder.hpp"
 #include <convoy/comm/transport/threads.hpp>
 #if defined(__linux__)
-#include <unistd.h>
-
 #include <convoy/comm/transport/segments.hpp>
 #endif
 

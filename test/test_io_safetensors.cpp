@@ -10,7 +10,6 @@
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "temporary_folder.hpp"
 #include <convoy/io/json.hpp>

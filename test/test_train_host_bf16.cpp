@@ -5,13 +5,11 @@
 #include <array>
 #include <cmath>
 #include <exception>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include "sanitized.hpp"
 #include "skip.hpp"
