@@ -220,6 +220,22 @@ inline std::vector<Case> cases() {
                        head(g, g.relu(g.linear(sequence(g), w, b)));
                      }});
 
+  // Layers of a multiple of 16 features are one product.
+  for (const int features : {5, 16, 32})
+    for (const bool bias : {false, true}) {
+      const graph::LinearOptions layers{.features = features, .bias = bias};
+      all.push_back({concat("linear layers side by side, ", features, ", bias ", bias), [=](Builder& g) {
+                       const Tensor x = row(g);
+                       const Tensor y = g.gelu(g.linears(x, {"a", "b", "c"}, layers));
+                       const Tensor z = g.tanh(g.linears(sequence(g), {"d", "e"}, layers));
+                       graph::LinearOptions fixed = layers;
+                       fixed.frozen = true;
+                       head(g, g.concat({y, g.linears(x, {"f", "g"}, fixed), g.flatten(z)}));
+                       const Tensor classes = g.linears(g.tanh(x), {"h", "i"}, layers);
+                       g.loss(g.cross_entropy(classes, g.label("class", 2 * features)));
+                     }});
+    }
+
   const graph::InputOptions integers{.dtype = DType::i32};
   all.push_back({"embedding of a row", [=](Builder& g) {
                    head(g,

@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "exec_models.hpp"
@@ -256,10 +258,20 @@ class Graph {
     if (const auto weight = matrix(-1, in); weight && odds(2))
       return odds(2) ? g_.linear(x, *weight, vector(weight->shape[0]))
                      : g_.linear(x, *weight, {.bias = odds(2)});
+    if (odds(6)) return linears(x, out);
     if (odds(2)) return g_.linear(x, {.features = out, .bias = odds(2), .frozen = odds(6)});
     const graph::ParameterOptions o{.init = graph::Init::fan_in_uniform, .fan_in = in, .group = group()};
     return g_.linear(x, matrices_.emplace_back(g_.parameter(next("matrix"), {out, in}, o)),
                      {.bias = odds(2)});
+  }
+  Tensor linears(Tensor x, int features) {
+    const std::string names[] = {next("layer"), next("layer"), next("layer")};
+    const std::string_view views[] = {names[0], names[1], names[2]};
+    graph::LinearOptions o;
+    o.features = features;
+    o.bias = odds(2);
+    o.frozen = odds(6);
+    return g_.linears(x, std::span(views).first(static_cast<std::size_t>(1 + below(3))), o);
   }
   /// nvcc takes a braced list of `features` alone for a Handle, too.
   Tensor linear_to(int features, Tensor x) {

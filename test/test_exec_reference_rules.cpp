@@ -152,6 +152,52 @@ TEST_CASE("reference: a shared parameter's gradient is the sum of its uses', fin
   CHECK(finals == std::vector<std::int64_t>{begin, one.plan().sizes.exchanged});
 }
 
+TEST_CASE("reference: linear layers side by side are layers of their own") {
+  for (const int features : {16, 5})
+    for (const bool bias : {true, false})
+      for (const bool frozen : {false, true}) {
+        CAPTURE(features);
+        CAPTURE(bias);
+        CAPTURE(frozen);
+        const auto define = [&](auto& g, bool together) {
+          const auto x = g.linear(g.input("tokens", {5, 6}), {.features = 7, .name = "in"});
+          graph::LinearOptions o{.features = features, .bias = bias, .frozen = frozen, .name = "both"};
+          graph::Tensor y;
+          if (together) {
+            y = g.linears(x, {"query", "key"}, o);
+          } else {
+            o.name = "query";
+            const auto query = g.linear(x, o);
+            o.name = "key";
+            y = g.concat({query, g.linear(x, o)}, {"both"});
+          }
+          g.loss(g.cross_entropy(y, g.label("label", 2 * features, {.positions = 5})));
+        };
+        const DynamicPlan one([&](auto&g) { define(g, true); }), two([&](auto&g) { define(g, false); });
+        REQUIRE(one.plan().parameter_list.size() == two.plan().parameter_list.size());
+        CHECK((one.plan().find("query") < 0) == (features == 16));
+        CHECK(one.plan().find("both") >= 0);
+        Reference together(one, 3), apart(two, 3);
+        exec_compare::randomize(together, one, Philox{1});
+        exec_compare::randomize(apart, two, Philox{1});
+        const Batch batch(one, 3, Philox{4});
+        CHECK(exec_compare::forward(together, batch).loss() ==
+              doctest::Approx(exec_compare::forward(apart, batch).loss()).epsilon(1e-12));
+        exec_compare::backward(together, one);
+        exec_compare::backward(apart, two);
+        for (int p = 0; p < static_cast<int>(one.plan().parameter_list.size()); ++p) {
+          const std::string name(one.plan().parameter(p).name.view());
+          CAPTURE(name);
+          CHECK(one.plan().parameter(p).name == two.plan().parameter(p).name);
+          CHECK(one.plan().trained(p) == two.plan().trained(p));
+          const auto got = exec_compare::gradient(together, one, p),
+                     want = exec_compare::gradient(apart, two, p);
+          for (std::size_t i = 0; i < want.size(); ++i)
+            CHECK(got[i] == doctest::Approx(want[i]).epsilon(1e-12));
+        }
+      }
+}
+
 TEST_CASE("reference: each loss has a scale and a sum of its own") {
   const DynamicPlan plan([](auto& g) {
     auto x = g.linear(g.input("row", {4}), {.features = 3, .name = "fc"});

@@ -67,6 +67,31 @@ static_assert(net.find("linear.0") >= 0 && net.find("linear.1") == -1);
 static_assert(net.outputs[0].name == "logits" && net.outputs[0].node == net.find("linear.0"));
 static_assert(net.parameter_list.back().group == Group::no_decay);
 
+/// Linear layers side by side, trained and frozen: weights one after another, and so their biases, though the
+/// parameters are listed layer by layer.
+struct SideBySide {
+  static constexpr void define(auto& g) {
+    auto x = g.linears(g.input("features", {3}), {"a", "b", "c"}, {.features = 16, .name = "trained"});
+    x = g.linears(x, {"d", "e"}, {.features = 32, .frozen = true});
+    g.loss(g.cross_entropy(x, g.label("label", 64)));
+  }
+  static constexpr bool in_rows(const Plan& plan, int first, int layers) {
+    const int weight = first, bias = first + 1;
+    bool all = true;
+    for (int k = 1; k < layers; ++k)
+      for (const int p : {weight, bias})
+        all = all && plan.slot(p + 2 * k).live.begin == plan.slot(p + 2 * k - 2).live.end;
+    return all;
+  }
+};
+constexpr const Plan& side_by_side = plan_of<SideBySide>;
+static_assert(side_by_side.parameter(2).name == "b.weight" && side_by_side.parameter(3).name == "b.bias");
+static_assert(side_by_side.parameter(9).name == "e.bias" && side_by_side.parameter_list.size() == 10);
+static_assert(SideBySide::in_rows(side_by_side, 0, 3) && SideBySide::in_rows(side_by_side, 6, 2));
+static_assert(side_by_side.node(side_by_side.find("trained")).shape == Shape{48});
+static_assert(graph::Linear::layers(side_by_side.graph, side_by_side.find("trained")) == 3);
+static_assert(graph::Linear::bias(side_by_side.graph, side_by_side.find("trained")) == 1);
+
 /// A model with its own sizes of buckets.
 struct Bucketed {
   static constexpr BucketOptions buckets = {.first = 64, .others = 64};

@@ -64,6 +64,16 @@ class StagedPlan {
   int last_time() const { return 2 * stages_ - 1; }
   int backward_time(int stage) const { return last_time() - stage; }
 
+  /// Records that a stage writes the gradient of parameter `p`. Returns whether another stage has done so, to
+  /// whose gradient this one adds.
+  bool assign(int p) { return assigned_[static_cast<std::size_t>(p)]++ > 0; }
+  bool is_assigned(int p) const { return assigned_[static_cast<std::size_t>(p)] > 0; }
+  /// Records that a stage writes the gradients of all linear layers of node `n` with those of the first.
+  void assign_other_layers(int n) {
+    for (int k = 0, layers = graph::Linear::layers(plan_.graph, n); k < node(n).uses; ++k)
+      if (k % layers != 0) assign(parameter(n, k));
+  }
+
   /// Makes node `n` a view of the value of node `of`.
   void alias(int n, int of) { roots_[static_cast<std::size_t>(n)] = roots_[static_cast<std::size_t>(of)]; }
   /// The node whose value node `n` is a view of; itself if it is no alias.
@@ -78,12 +88,18 @@ class StagedPlan {
 
  private:
   std::vector<char> wants_;
+  std::vector<int> assigned_;  // how many stages were planned to write the gradient of each parameter
   std::vector<std::size_t> roots_;
 };
 
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION StagedPlan::StagedPlan(const Plan& plan, int rows, int stages)
-    : plan_(plan), rows_(rows), stages_(stages), wants_(find_gradients(plan)), roots_(plan.nodes.size()) {
+    : plan_(plan),
+      rows_(rows),
+      stages_(stages),
+      wants_(find_gradients(plan)),
+      assigned_(plan.parameter_list.size()),
+      roots_(plan.nodes.size()) {
   std::iota(roots_.begin(), roots_.end(), std::size_t{0});
 }
 

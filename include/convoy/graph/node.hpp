@@ -49,6 +49,9 @@ enum class Group : unsigned char {
   frozen,    ///< neither updated nor exchanged
 };
 
+/// Alignment of the start of every parameter in the arenas, in elements: 64 bytes of f32.
+inline constexpr std::int64_t slot_alignment = 16;
+
 /// A learnable tensor: PyTorch's name and canonical layout (convolution: out, in, height, width; linear: out,
 /// in).
 struct Parameter {

@@ -92,7 +92,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
       : StageOf<T>(p, stage, index),
         labels_(p.from(stage.output, 1)),
         weight_(p.parameter(stage.leader, 0)),
-        bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
+        bias_(graph::Linear::bias(p.plan().graph, stage.leader)),
         features_(p.node(p.from(stage.leader, 0)).shape.last()),
         task_(cross_entropy_task<T>(p, stage.output)),
         block_(labels_of(std::int64_t{p.libraries().options().logits_mib} << 20)),
@@ -111,6 +111,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
+    p.assign_other_layers(this->leader_);
     d_weight_ = p.contribute_parameter(weight_);
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
     dx_ = p.contribute(p.from(this->leader_, 0), true, time);

@@ -158,8 +158,8 @@ class Parameters {
     std::int64_t most = 0;
     for (int n = 0; n < plan.graph.count.nodes; ++n) {
       if (!graph::is<graph::Linear>(plan.node(n))) continue;
-      const Shape& weight = plan.parameter(plan.graph.parameter(n, 0)).shape;
-      most = std::max(most, (whole_lines(weight[0], element) - weight[0]) * weight[1]);
+      const int in = plan.graph.shape_of_input(n, 0).last(), out = plan.node(n).shape.last();
+      most = std::max(most, (whole_lines(out, element) - out) * in);
     }
     return most;
   }

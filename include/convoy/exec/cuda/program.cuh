@@ -121,7 +121,6 @@ class Program : public StagedPlan {
         parameters_(parameters),
         element_(element),
         values_(plan.nodes.size()),
-        assigned_(plan.parameter_list.size()),
         draws_(plan.nodes.size(), -1) {}
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -223,10 +222,7 @@ class Program : public StagedPlan {
   }
 
   /// Plans a gradient of parameter `p`. Calls follow the order in which backward runs.
-  ParameterGradient contribute_parameter(int p) {
-    return {parameters_.gradient(p), assigned_[static_cast<std::size_t>(p)]++ > 0};
-  }
-  bool is_assigned(int p) const { return assigned_[static_cast<std::size_t>(p)] > 0; }
+  ParameterGradient contribute_parameter(int p) { return {parameters_.gradient(p), assign(p)}; }
 
   /// Declares that node `n` draws random numbers in each training pass.
   void draw(int n) { draws_[static_cast<std::size_t>(n)] = drawing_++; }
@@ -293,8 +289,7 @@ class Program : public StagedPlan {
   Parameters& parameters_;
   DType element_;
   std::vector<Value> values_;
-  std::vector<int> assigned_;  // how many stages write the gradient of each parameter
-  std::vector<int> draws_;     // for each node, the index of its Draws in the pass; -1: none
+  std::vector<int> draws_;  // for each node, the index of its Draws in the pass; -1: none
   int drawing_ = 0;
   std::vector<graph::Lifetime> lifetimes_;
   std::vector<std::int64_t> offsets_;  // of each request in the arena

@@ -32,7 +32,7 @@ class LinearCrossEntropyStage final : public Stage {
         input_(p.from(stage.leader, 0)),
         labels_(p.from(node_, 1)),
         weight_(p.parameter(stage.leader, 0)),
-        bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
+        bias_(graph::Linear::bias(p.plan().graph, stage.leader)),
         features_(p.node(input_).shape.last()),
         value_(p.yield(node_, index)),
         only_a_loss_(is_only_a_loss(p.plan(), node_)) {
@@ -75,6 +75,7 @@ class LinearCrossEntropyStage final : public Stage {
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
     const int time = p.backward_time(index_);
+    p.assign_other_layers(p.from(node_, 0));
     d_weight_ = p.contribute_parameter(weight_, Layout({task_.classes, features_}, dnnl_ab), time, true);
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_, Layout({task_.classes}, dnnl_x), time, true);
     contribution_ = p.contribute(input_, true, time);

@@ -34,8 +34,7 @@ class Program : public StagedPlan {
         backend_(backend),
         parameters_(parameters),
         values_(plan.nodes.size()),
-        narrow_(plan.nodes.size()),
-        assigned_(plan.parameter_list.size()) {
+        narrow_(plan.nodes.size()) {
     for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
       const graph::Node& node = plan.nodes[n];
       if (!node.given) continue;
@@ -196,17 +195,13 @@ class Program : public StagedPlan {
     if (!parameters_.trained(p)) return {};
     const Location gradient = Location::fixed(parameters_.gradient(p));
     const std::int64_t size = plan_.slot(p).live.size();
-    if (assigned_[static_cast<std::size_t>(p)]++ == 0)
-      return {Edge::assign, {layout, gradient}, gradient, size};
+    if (!assign(p)) return {Edge::assign, {layout, gradient}, gradient, size};
     if (can_accumulate) return {Edge::accumulate, {layout, gradient}, gradient, size};
     return {Edge::temporary,
             {layout, request(size * static_cast<std::int64_t>(sizeof(float)), time, time)},
             gradient,
             size};
   }
-  bool is_assigned(int p) const { return assigned_[static_cast<std::size_t>(p)] > 0; }
-  /// Records that a stage writes the gradient of `p`, which no other stage uses.
-  void assign(int p) { ++assigned_[static_cast<std::size_t>(p)]; }
 
   // --- while stages are bound ---
 
@@ -338,7 +333,6 @@ class Program : public StagedPlan {
   std::vector<Value> values_;
   std::vector<char> narrow_;
   std::vector<Field> fields_;
-  std::vector<int> assigned_;  // how many stages were planned to write the gradient of each parameter
   Pass pass_;
   int tallied_by_ = -1;
   std::int64_t correct_ = 0, labels_ = 0;

@@ -1,7 +1,10 @@
 // Linear layers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string_view>
 
 #include <convoy/graph/price.hpp>
@@ -18,6 +21,9 @@ struct LinearOptions {
   std::string_view name = {};
 };
 
+/// The parameters of a node are the weights of the layers that it computes, mostly one, then their biases, if
+/// they have any. Weights of several layers lie one after another in the arenas, like one weight of all their
+/// features, and so do their biases.
 struct Linear {
   static constexpr std::string_view name = "linear";
 
@@ -64,7 +70,45 @@ struct Linear {
       return finish(g, node, x, o);
     }
 
+    /// Several linear layers of one input, for example the projections of an attention, computed as one.
+    /// Their results, each of `o.features`, lie side by side. Layer `name` has the parameters `name.weight`
+    /// and `name.bias`; `o.name` is that of the result.
+    constexpr Tensor linears(Tensor x, std::span<const std::string_view> names, LinearOptions o) {
+      auto& g = static_cast<G&>(*this);
+      if (o.features % slot_alignment != 0 && !names.empty()) return apart(g, x, names, o);
+      Node node = g.begin(G::template index<Linear>, o.name);
+      const auto count = static_cast<int>(names.size());
+      if (!accepts(g, node, x, o) || !g.positive({count})) return g.abandon(node, x);
+      const int in = x.shape.last();
+      Handle first{-1, {}};
+      for (const std::string_view layer : names) {
+        const Handle weight =
+            g.parameter(Name(layer).append(".weight"), {o.features, in}, start(o, in, decayed(o.frozen)));
+        if (first.index < 0) first = weight;
+        if (o.bias) g.parameter(Name(layer).append(".bias"), {o.features}, start_of_bias(o, in));
+      }
+      const int step = o.bias ? 2 : 1;
+      for (int offset = 0; offset < step; ++offset)
+        for (int i = 0; i < count; ++i) g.use(node, {first.index + i * step + offset, {}});
+      node.shape.extent[node.shape.rank - 1] = count * o.features;
+      return g.place(node, x);
+    }
+    constexpr Tensor linears(Tensor x, std::initializer_list<std::string_view> names, LinearOptions o) {
+      return linears(x, std::span<const std::string_view>(names.begin(), names.size()), o);
+    }
+
    private:
+    /// The same by a product for each layer, where alignment would leave gaps between the weights.
+    static constexpr Tensor apart(G& g, Tensor x, std::span<const std::string_view> names, LinearOptions o) {
+      const std::string_view result = o.name;
+      Tensor y;
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        o.name = names[i];
+        const Tensor next = g.linear(x, o);
+        y = i == 0 ? next : g.concat({y, next}, {i + 1 < names.size() ? std::string_view() : result});
+      }
+      return y;
+    }
     static constexpr bool accepts(G& g, Node& node, Tensor x, const LinearOptions& o) {
       node.shape = x.shape;
       node.kind = x.kind;
@@ -72,18 +116,31 @@ struct Linear {
     }
     static constexpr Tensor finish(G& g, Node& node, Tensor x, const LinearOptions& o) {
       node.shape.extent[node.shape.rank - 1] = o.features;
-      if (o.bias) {
-        ParameterOptions bias = start(o, x.shape.last(), undecayed(o.frozen));
-        if (o.deviation > 0) bias.init = Init::zeros;
-        g.own(node, "bias", {o.features}, bias);
-      }
+      if (o.bias) g.own(node, "bias", {o.features}, start_of_bias(o, x.shape.last()));
       return g.place(node, x);
     }
     static constexpr ParameterOptions start(const LinearOptions& o, int in, Group group) {
       if (o.deviation > 0) return {Init::normal, in, o.features, group, o.deviation};
       return {Init::fan_in_uniform, in, o.features, group};
     }
+    static constexpr ParameterOptions start_of_bias(const LinearOptions& o, int in) {
+      ParameterOptions bias = start(o, in, undecayed(o.frozen));
+      if (o.deviation > 0) bias.init = Init::zeros;
+      return bias;
+    }
   };
+
+  /// The number of layers that node `n` computes.
+  static constexpr int layers(const Graph& g, int n) {
+    int count = 0;
+    while (count < g.nodes[n].uses && g.parameters[g.parameter(n, count)].shape.rank == 2) ++count;
+    return count;
+  }
+  /// The bias of the first layer; -1 if the layers have none.
+  static constexpr int bias(const Graph& g, int n) {
+    const int count = layers(g, n);
+    return g.nodes[n].uses > count ? g.parameter(n, count) : -1;
+  }
 
   static constexpr Price price(const Graph& g, int n) {
     const std::int64_t macs = g.nodes[n].shape.size() * g.shape_of_input(n, 0).last();

@@ -12,9 +12,6 @@
 
 namespace convoy::graph {
 
-/// Alignment of the start of every tensor, in elements: 64 bytes of f32.
-inline constexpr std::int64_t slot_alignment = 16;
-
 /// The place of one parameter. A convolution's weight with dead taps is split: `live` holds [out][in][live
 /// taps], `dead` the rest in the same order; otherwise `dead` is empty. An Exec may permute the elements of
 /// `live`, but not change its size.
@@ -65,7 +62,8 @@ constexpr std::int64_t live_size(const Graph& g, const Taps* taps, int p) {
 
 /// Writes a slot for each parameter and, in `order`, the parameters in the order of the exchanged part.
 /// Returns the sizes of the arenas and, in `exchanged_count`, the number of exchanged parameters. A parameter
-/// that no operation uses is treated as frozen, whatever its group.
+/// that no operation uses is treated as frozen, whatever its group. Parameters that only one operation uses,
+/// all trained or all frozen, lie one after another in the order of their use.
 constexpr ArenaSizes lay_out(const Graph& g, const Stage* stages, int stage_count, const int* members,
                              const Taps* taps, Slot* slots, int* order, int& exchanged_count) {
   ArenaSizes sizes;
@@ -92,8 +90,12 @@ constexpr ArenaSizes lay_out(const Graph& g, const Stage* stages, int stage_coun
     range = {sizes.parameters, sizes.parameters + size};
     sizes.parameters = align_slot(range.end);
   };
-  for (int p = 0; p < g.count.parameters; ++p)
+  const auto append_live = [&](int p) {
     if (slots[p].live.empty()) append(slots[p].live, live_size(g, taps, p));
+  };
+  for (int n = 0; n < g.count.nodes; ++n)
+    for (int k = 0; k < g.nodes[n].uses; ++k) append_live(g.parameter(n, k));
+  for (int p = 0; p < g.count.parameters; ++p) append_live(p);
   for (int p = 0; p < g.count.parameters; ++p)
     append(slots[p].dead, g.parameters[p].shape.size() - live_size(g, taps, p));
   for (int i = 0; i < g.count.statistics; ++i) sizes.statistics += align_slot(g.statistics[i].shape.size());

@@ -34,7 +34,7 @@ class LinearStage final : public StageOf<T> {
       : StageOf<T>(p, stage, index),
         gelu_(p.find<graph::Gelu>(stage)),
         weight_(p.parameter(stage.leader, 0)),
-        bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
+        bias_(graph::Linear::bias(p.plan().graph, stage.leader)),
         in_(p.node(p.from(stage.leader, 0)).shape.last()),
         out_(this->value_.shape.last()),
         vectors_(this->value_.elements() / out_) {
@@ -62,6 +62,7 @@ class LinearStage final : public StageOf<T> {
   }
   void plan_backward(Program& p) override {
     const int time = this->backward_time(p);
+    p.assign_other_layers(this->leader_);
     d_weight_ = p.contribute_parameter(weight_);
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
     Value& x = this->input(p, 0);

@@ -74,7 +74,7 @@ class LinearStage final : public Stage {
         input_(p.from(stage.leader, 0)),
         index_(index),
         weight_(p.parameter(stage.leader, 0)),
-        bias_(p.node(stage.leader).uses > 1 ? p.parameter(stage.leader, 1) : -1),
+        bias_(graph::Linear::bias(p.plan().graph, stage.leader)),
         vectors_(p.rows() * (p.node(stage.leader).shape.size() / p.node(stage.leader).shape.last())),
         value_(p.yield(stage.output, index)) {
     const std::int64_t in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
@@ -83,7 +83,7 @@ class LinearStage final : public Stage {
     // GELU's derivative is a function of its input, so the input gets memory of its own.
     if (p.find<graph::Gelu>(stage) >= 0)
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
-    slot_ = {p.parameters().plain(weight_), Location::fixed(p.parameters().value(weight_))};
+    slot_ = {{{out, in}, dnnl_oi}, Location::fixed(p.parameters().value(weight_))};
     if (bias_ >= 0) bias_slot_ = {{{out}, dnnl_x}, Location::fixed(p.parameters().value(bias_))};
     multiply_.shape.bias = bias_slot_.desc.get();
     describe(p, Direction::forward);
@@ -168,6 +168,7 @@ class LinearStage final : public Stage {
       describe(p, Direction::weights);
       dy_ = p.convert(dy, multiply_.layout(Direction::weights, OneDnnProduct::dst), time, time);
     }
+    p.assign_other_layers(node_);
     d_weight_ = p.contribute_parameter(weight_, slot_.desc, time);
     // oneDNN computes the gradient of a frozen weight, too, if the bias is trained.
     weight_gradient_ = d_weight_ ? d_weight_.target() : Bound{slot_.desc, p.request(slot_.desc, time, time)};
@@ -200,7 +201,8 @@ class LinearStage final : public Stage {
     const std::int64_t in = p.node(input_).shape.last(), out = p.node(node_).shape.last();
     const auto weights = type(OneDnnProduct::weights);
     multiply_.shape.src = Layout({vectors_, in}, dnnl_ab, type(OneDnnProduct::src)).get();
-    multiply_.shape.weights = (weights == dnnl_f32 ? slot_.desc : p.parameters().any(weight_, weights)).get();
+    multiply_.shape.weights =
+        (weights == dnnl_f32 ? slot_.desc : Layout({out, in}, dnnl_format_tag_any, weights)).get();
     multiply_.shape.dst = Layout({vectors_, out}, dnnl_ab, type(OneDnnProduct::dst)).get();
     if (!multiply_.describe(p, direction))
       fail<ExecError>("exec: oneDNN ", DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " has no fast ",
