@@ -31,6 +31,6 @@ TEST_CASE("host: small models agree with the reference, with dropout") {
   check(plan_of<models::ConvNet<Image{2, 8, 8}, 4>>);
   check(plan_of<models::Transformer<2, 24, 3, 40, 9, 30, 5>>);
   check(plan_of<models::Transformer<2, 16, 2, 24, 7, 30, 5, models::NormPlace::after>>);
-  check(plan_of<models::Bert<2, 24, 3, 40, 9, 30, 4, 12>>);
+  check(plan_of<models::Bert<2, 48, 3, 40, 9, 30, 4, 12>>);
   check(plan_of<models::Gpt2<2, 24, 3, 9, 30, 12>>);
 }

@@ -43,7 +43,7 @@ gpt2-large 774030080
 gpt2-xl 1557611200
 END
 has "the Transformer of SST-5" "^encoder.layers.5.linear1 +\[256x1024\]" transformer
-has "sizes of a Transformer" '"name": "bert.encoder.layer.2.attention.self.query"' bert --layers 3 --length 64 --json
+has "sizes of a Transformer" '"name": "bert.encoder.layer.2.attention.self.projections"' bert --layers 3 --length 64 --json
 has "sizes of an image" "^conv1 +\[64x16x16\]" resnet18 --height 32 --width 32 --classes 10
 has "widths of an Mlp" "^fc3 +\[10\] +510 " mlp --hidden 100,50
 refused "an unknown model" "^plan: there is no model 'bart'; there are bert, bert-large, convnet, gpt2, .*, transformer$" bart

@@ -45,10 +45,9 @@ constexpr graph::Tensor bert_layer(graph::Builder& g, graph::Tensor x, graph::Te
     graph::Tensor y;
     {
       auto in_self = g.scope("self");
-      const auto query = bert_linear(g, x, s.width, "query");
-      const auto key = bert_linear(g, x, s.width, "key");
-      const auto value = bert_linear(g, x, s.width, "value");
-      y = g.attention(query, key, value, lengths, {.heads = s.heads, .dropout = s.dropout, .name = "attend"});
+      y = g.linears(x, {"query", "key", "value"},
+                    {.features = s.width, .deviation = bert_deviation, .name = "projections"});
+      y = g.attention(y, lengths, {.heads = s.heads, .dropout = s.dropout, .name = "attend"});
     }
     x = bert_output(g, x, y, s.dropout);
   }
