@@ -341,6 +341,14 @@ inline std::vector<Case> cases() {
              const auto given = g.input("given", shape);
              g.loss(g.cross_entropy(g.linear(given, {.features = 20, .frozen = !bias}), label));
            }});
+  all.push_back({"losses with weights of samples", [](Builder& g) {
+                   const Tensor weight = g.input("weight", {}), x = sequence(g, 9);
+                   const auto words = g.label("words", 9, {.positions = 6, .ignore = 3});
+                   g.loss(g.multiply(g.cross_entropy(x, words), weight));
+                   const Tensor y = g.linear(g.flatten(x), {.features = 5});
+                   g.loss(g.multiply(weight, g.cross_entropy(y, g.label("label", 5))));
+                   g.loss(g.multiply(g.mse_loss(y, g.input("target", {5})), weight));
+                 }});
   all.push_back({"concat of rows", [](Builder& g) {
                    const Tensor x = row(g), y = g.linear(x, {.features = 4});
                    const Tensor z = g.concat({x, y, x});
