@@ -268,7 +268,7 @@ class Graph {
     const std::string names[] = {next("layer"), next("layer"), next("layer")};
     const std::string_view views[] = {names[0], names[1], names[2]};
     graph::LinearOptions o;
-    o.features = features;
+    o.features = odds(3) ? features : 16;
     o.bias = odds(2);
     o.frozen = odds(6);
     return g_.linears(x, std::span(views).first(static_cast<std::size_t>(1 + below(3))), o);
