@@ -193,6 +193,37 @@ TEST_CASE("skip_not_finite skips a step whose loss is not finite, and the epoch 
   }
 }
 
+TEST_CASE("a skipped step leaves the running statistics finite, and later steps move them") {
+  Alone<Normed> trainer({.batch = 5, .optimizer = {.lr = 0.05f}, .guard = {.skip_not_finite = true}});
+  trainer.fit(Blobs(20, 7, 3), epochs(1));
+  const auto statistics = [&] {
+    const auto there = trainer.exec().statistics();
+    return std::vector<float>(there.begin(), there.end());
+  };
+  const std::vector<float> after = statistics();
+  for (const float value : after) CHECK(std::isfinite(value));
+  trainer.fit(Blobs(20), epochs(1));
+  CHECK(statistics() != after);
+  CHECK(std::isfinite(trainer.evaluate(Blobs(20)).loss));
+}
+
+TEST_CASE("a fit that stops within an epoch need not have a finite loss in it yet") {
+  const Blobs poisoned(20, 7, 3);
+  int skipped_first = 0;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    Alone<Plain> trainer(
+        {.batch = 10, .optimizer = {.lr = 0.05f}, .guard = {.skip_not_finite = true}, .seed = seed});
+    train::FitOptions options = epochs(2);
+    options.steps = 3;
+    const auto report = trainer.fit(poisoned, options);
+    CHECK(report.stopped == train::StopReason::steps_reached);
+    REQUIRE(report.epochs.size() == 2);
+    skipped_first += std::isfinite(report.epochs.back().loss) ? 0 : 1;
+  }
+  CHECK(skipped_first > 0);
+  CHECK(skipped_first < 8);
+}
+
 TEST_CASE_TEMPLATE("a skipped step decays dead taps on no rank, also if the rank's updates are a server's",
                    Comm, comm::ParameterServer<Threads>,
                    comm::ParameterServer<Threads, comm::Sync, 1, comm::Placement::beside>) {

@@ -263,7 +263,7 @@ EpochReport FitLoop<Replica>::train_epoch(FitRun& run) {
     }
   }
   report_pending_steps(run);
-  if (run.at.rows == 0)
+  if (run.at.rows == 0 && run.next_step == run.steps_per_epoch)
     fail<ExecError>("the loss of every step of epoch ", run.at.epoch, " is not finite, so training stops");
   // Before the evaluation: it may be interrupted, and it changes the running statistics. A fit that resumes
   // from here evaluates first or, if it has stopped within an epoch, goes on with the epoch.

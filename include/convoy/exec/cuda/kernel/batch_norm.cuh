@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include <convoy/exec/cuda/kernel/columns.cuh>
+#include <convoy/exec/running_statistics.hpp>
 
 namespace convoy::exec::cuda {
 
@@ -153,10 +154,7 @@ struct BatchNormStatistics {
     if (variance < 0) variance = 0;
     mean[column] = static_cast<float>(batch_mean);
     inverse[column] = static_cast<float>(1 / sqrt(variance + static_cast<double>(epsilon)));
-    running_mean[column] += momentum * (mean[column] - running_mean[column]);
-    if (count > 1)
-      running_variance[column] +=
-          momentum * (static_cast<float>(variance * count / (count - 1)) - running_variance[column]);
+    move_running(momentum, count, mean[column], variance, running_mean[column], running_variance[column]);
     if (scale_shift != nullptr) write_scale_shift(column, mean[column], inverse[column]);
   }
   /// What normalizes channel `column` with this mean and 1 / standard deviation. The shift is that of the

@@ -21,6 +21,7 @@
 #include <convoy/exec/host/map.hpp>
 #include <convoy/exec/host/pixels.hpp>
 #include <convoy/exec/host/tuning.hpp>
+#include <convoy/exec/running_statistics.hpp>
 #include <convoy/parallel/elements.hpp>
 #include <convoy/parallel/simd.hpp>
 #include <convoy/parallel/team.hpp>
@@ -400,13 +401,9 @@ struct NormForward {
       t.state.scale[channel] =
           real ? static_cast<float>(inverse * static_cast<double>(t.weight[channel])) : 0.0f;
       t.state.shift[channel] = real ? t.bias[channel] : 0.0f;
-      if (!real) continue;
-      float& running_mean = t.running_mean[channel];
-      float& running_variance = t.running_variance[channel];
-      running_mean += t.momentum * (static_cast<float>(mean) - running_mean);
-      if (t.count > 1)
-        running_variance +=
-            t.momentum * (static_cast<float>(variance * t.count / (t.count - 1)) - running_variance);
+      if (real)
+        move_running(t.momentum, static_cast<double>(t.count), static_cast<float>(mean), variance,
+                     t.running_mean[channel], t.running_variance[channel]);
     }
   }
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <convoy/exec/reference/frame.hpp>
+#include <convoy/exec/running_statistics.hpp>
 
 namespace convoy::exec::reference {
 
@@ -59,18 +60,13 @@ void measure(const Normalization& n, std::int64_t count, const T* x, T* mean, T*
   for (int c = 0; c < n.channels; ++c) variance[c] /= static_cast<T>(count);
 }
 
-/// Updates the running statistics: running += momentum * (batch - running). A single value per channel (one
-/// row of a 1x1 map) has no unbiased variance, so the running variance stays unchanged; PyTorch refuses such
-/// a batch.
+/// Moves the running statistics of all channels (exec/running_statistics.hpp).
 template <class T>
 void move_running(int channels, std::int64_t values, T momentum, const T* mean, const T* variance,
                   T* running_mean, T* running_variance) {
-  const auto count = static_cast<T>(values);
-  for (int c = 0; c < channels; ++c) {
-    running_mean[c] += momentum * (mean[c] - running_mean[c]);
-    if (values > 1)
-      running_variance[c] += momentum * (variance[c] * count / (count - 1) - running_variance[c]);
-  }
+  for (int c = 0; c < channels; ++c)
+    exec::move_running(momentum, static_cast<T>(values), mean[c], variance[c], running_mean[c],
+                       running_variance[c]);
 }
 
 /// y = (x - mean) / sqrt(variance + epsilon) * weight + bias.
