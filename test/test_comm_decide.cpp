@@ -5,8 +5,14 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <functional>
 #include <limits>
+#include <map>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -213,19 +219,46 @@ TEST_CASE("servers that wait for one another name who holds them up") {
 
 namespace {
 
+// Copies an exchange's state, and writes the copy into another exchange.
+struct StateOf final : comm::StateVisitor {
+  std::map<std::string, std::vector<float>, std::less<>> floats;
+  std::map<std::string, std::int64_t, std::less<>> numbers;
+  bool restores = false;
+
+  void arena(std::string_view name, std::span<float> values) override { this->values(name, values); }
+  void values(std::string_view name, std::span<float> values) override {
+    auto& kept = floats[std::string(name)];
+    if (restores)
+      std::copy(kept.begin(), kept.end(), values.begin());
+    else
+      kept.assign(values.begin(), values.end());
+  }
+  void counter(std::string_view name, std::int64_t& number) override {
+    auto& kept = numbers[std::string(name)];
+    (restores ? number : kept) = restores ? kept : number;
+  }
+  void common(std::string_view name, std::int64_t& number) override { counter(name, number); }
+  bool writes() const override { return restores; }
+};
+
 // Trains with some steps whose gradients are bad and skipped; the others must be as if there were no bad
-// steps.
+// steps. With `resumes`, another exchange goes on before each bad step.
 template <class Codec>
-void check_skips(const Codec& codec, const std::vector<int>& bad_before) {
+void check_skips(const Codec& codec, const std::vector<int>& bad_before, bool resumes) {
   constexpr int good_steps = 5, ranks = 2;
   const comm::Matrix matrices[] = {{{0, 2'400}, 40, 60}};
   std::vector<std::vector<float>> results(2 * ranks);
   for (const bool with_bad : {false, true})
     Threads::World(ranks).run([&](Threads endpoint) {
-      comm::Compressed<comm::Ring<Threads>, Codec> exchange(endpoint, small, codec);
+      using Exchange = comm::Compressed<comm::Ring<Threads>, Codec>;
       Buffer<float> gradients(count), parameters(count);
       const Range cuts[] = {{0, 2'500}, {2'500, count}};
-      exchange.open({}, {gradients, parameters, cuts, matrices});
+      std::optional<Exchange> exchange;
+      const auto open = [&] {
+        exchange.emplace(endpoint, small, codec);
+        exchange->open({}, {gradients, parameters, cuts, matrices});
+      };
+      open();
       struct Rule {
         bool skips = false;
         std::span<float> parameters, gradients;
@@ -242,23 +275,34 @@ void check_skips(const Codec& codec, const std::vector<int>& bad_before) {
       rule.parameters = parameters;
       rule.gradients = gradients;
       const auto make_step = [&](int step, bool bad) {
-        const auto mine = oracle::input<float>(exchange.rank(), count, static_cast<std::uint64_t>(step));
+        const auto mine = oracle::input<float>(exchange->rank(), count, static_cast<std::uint64_t>(step));
         std::copy(mine.begin(), mine.end(), gradients.begin());
         for (std::size_t i = 0; bad && i < 200; ++i)
           gradients[i * 11] =
               i % 3 == 0 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
         rule.skips = bad;
-        exchange.begin(0);
-        exchange.begin(1);
-        exchange.finish(rule);
+        exchange->begin(0);
+        exchange->begin(1);
+        exchange->finish(rule);
+      };
+      const auto resume = [&] {
+        StateOf state;
+        exchange->visit_state(state);
+        exchange->close();
+        open();
+        state.restores = true;
+        exchange->visit_state(state);
       };
       for (int step = 0; step < good_steps; ++step) {
         for (const int before : bad_before)
-          if (with_bad && before == step) make_step(100 + step, true);
+          if (with_bad && before == step) {
+            if (resumes) resume();
+            make_step(100 + step, true);
+          }
         make_step(step, false);
       }
-      results[static_cast<std::size_t>(2 * exchange.rank() + (with_bad ? 1 : 0))].assign(parameters.begin(),
-                                                                                         parameters.end());
+      results[static_cast<std::size_t>(2 * exchange->rank() + (with_bad ? 1 : 0))].assign(parameters.begin(),
+                                                                                          parameters.end());
     });
   CAPTURE(Codec::name);
   for (const auto& result : results) {
@@ -273,13 +317,15 @@ void check_skips(const Codec& codec, const std::vector<int>& bad_before) {
 
 TEST_CASE("a skipped step leaves nothing in error feedback: later steps are as if there had been none") {
   namespace codec = comm::codec;
-  for (const std::vector<int>& bad : {std::vector<int>{0}, {2}, {3, 3}, {0, 1, 4}}) {
-    check_skips(codec::Bf16{}, bad);
-    check_skips(codec::F16{}, bad);
-    check_skips(codec::Int8{}, bad);
-    check_skips(codec::TopK{.fraction = 0.01, .warm_up_steps = 0}, bad);
-    check_skips(codec::TopK{.fraction = 0.01, .warm_up_steps = 2}, bad);
-    check_skips(codec::PowerSgd{.rank = 2, .warm_up_steps = 0}, bad);
-    check_skips(codec::PowerSgd{.rank = 2, .warm_up_steps = 2}, bad);
-  }
+  for (const bool resumes : {false, true})
+    for (const std::vector<int>& bad : {std::vector<int>{0}, {2}, {3, 3}, {0, 1, 4}}) {
+      CAPTURE(resumes);
+      check_skips(codec::Bf16{}, bad, resumes);
+      check_skips(codec::F16{}, bad, resumes);
+      check_skips(codec::Int8{}, bad, resumes);
+      check_skips(codec::TopK{.fraction = 0.01, .warm_up_steps = 0}, bad, resumes);
+      check_skips(codec::TopK{.fraction = 0.01, .warm_up_steps = 2}, bad, resumes);
+      check_skips(codec::PowerSgd{.rank = 2, .warm_up_steps = 0}, bad, resumes);
+      check_skips(codec::PowerSgd{.rank = 2, .warm_up_steps = 2}, bad, resumes);
+    }
 }

@@ -92,8 +92,8 @@ class AnyCompressed : public AnyCollectives {
     pipeline_.reset();
     if (!applied && !warming_up()) forget();
     if (applied) ++steps_;
-    keeps_ = arrivals.decides();
-    if (keeps_ && kept_error_.size() < error_.size()) kept_error_ = Buffer<float>(error_.size());
+    keeps_ = false;
+    if (arrivals.decides()) keep_from_now_on();
   }
 
   /// The error feedback, the factors, and the number of applied steps.
@@ -157,6 +157,10 @@ class AnyCompressed : public AnyCollectives {
   void encode(int bucket);
   void between(int bucket);
   void decode(int bucket);
+  void keep_from_now_on() {
+    keeps_ = true;
+    if (kept_error_.size() < error_.size()) kept_error_ = Buffer<float>(error_.size());
+  }
   void keep(int bucket);
   void forget();
 
@@ -207,6 +211,8 @@ void AnyCompressed<Codec>::visit_state(StateVisitor& visitor) {
     if constexpr (factored) at(b).factors.visit_state(visitor, b);
   }
   visitor.counter("steps", steps_);
+  // The restored state is worth keeping: the next step may be skipped.
+  if (visitor.writes()) keep_from_now_on();
 }
 
 template <class Codec>
@@ -436,8 +442,8 @@ void AnyCompressed<Codec>::forget() {
 ///
 /// A step that a rule decides to skip leaves no trace in the error feedback: ranks restore their state from
 /// before the step. For this each rank copies the state in every step that follows a step in which a rule
-/// decided. If no rule decided in the step before a skipped step, there is no copy, and the error feedback
-/// starts anew from zero.
+/// decided, or in which the state was restored. If no rule decided in the step before a skipped step, there
+/// is no copy, and the error feedback starts anew from zero.
 template <class A, class Codec, bool fits = detail::compresses<A, Codec>()>
 class Compressed;
 

@@ -108,6 +108,10 @@ class NcclCompressed : public NcclExchange<NcclCompressed<S, Codec>, S, false> {
   const float* sum_error(std::size_t b) const { return feedback_ + sums_at_[b]; }
   float* sum_left(std::size_t b) const { return (keeps_ ? spare_ : feedback_) + sums_at_[b]; }
   float* make_feedback() { return reinterpret_cast<float*>(Base::allocate(feedback_size_ * sizeof(float))); }
+  void keep_from_now_on() {
+    keeps_ = true;
+    if (spare_ == nullptr) spare_ = make_feedback();
+  }
 
   // Required by DeviceBuckets and NcclExchange.
   void enqueue_sums(std::size_t b);
@@ -224,8 +228,8 @@ void NcclCompressed<S, Codec>::finish(Update update) {
       device::check(cudaMemsetAsync(feedback_, 0, feedback_size_ * sizeof(float), stream()), "clear memory");
   }
   if (applied) ++steps_;
-  keeps_ = decides;
-  if (keeps_ && spare_ == nullptr) spare_ = make_feedback();
+  keeps_ = false;
+  if (decides) keep_from_now_on();
 }
 
 template <memory::Space S, class Codec>
@@ -241,7 +245,10 @@ void NcclCompressed<S, Codec>::visit_state(StateVisitor& visitor) {
                      std::span(here).subspan(static_cast<std::size_t>(sums_at_[b]),
                                              static_cast<std::size_t>(parts(b).block)));
   visitor.counter("steps", steps_);
-  if (visitor.writes()) Base::bring_in(feedback_, here.data(), bytes);
+  if (!visitor.writes()) return;
+  Base::bring_in(feedback_, here.data(), bytes);
+  // The restored state is worth keeping: the next step may be skipped.
+  keep_from_now_on();
 }
 
 namespace detail {
