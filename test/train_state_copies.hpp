@@ -135,7 +135,7 @@ class CopyKeeper final : public train::Keeper, train::StateSink {
     CHECK(copy_.divided());
     shards_.push_back({std::string(slot), elements, std::move(compute)});
   }
-  void read_shards(std::string_view slot, Range elements, std::span<float> values) const override {
+  void read_shards(std::string_view slot, Range elements, std::span<float> values) override {
     for (const Ranks::Shard& shard : ranks_.shards) {
       if (shard.slot != slot) continue;
       for (std::int64_t i = std::max(elements.begin, shard.elements.begin);

@@ -292,7 +292,7 @@ CONVOY_FUNCTION void CheckpointFolder::await_others(const std::filesystem::path&
 
 CONVOY_FUNCTION void CheckpointFolder::store_training(const std::filesystem::path& partial) {
   if (snapshot_.divided)
-    for (int r = 1; r < world_; ++r) snapshot_.shards.open(shard_of(partial, r));
+    for (int r = 1; r < world_; ++r) snapshot_.shards.add(shard_of(partial, r));
   snapshot_.training.write(partial / "training.safetensors");
   snapshot_.shards.clear();
   if (!snapshot_.divided) return;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,7 +35,8 @@ constexpr std::string_view name_of_weights(std::string_view name) {
 }
 
 /// Ranks' parts of the optimizer's state, in files: a tensor `<slot>.<first element>` for each range of
-/// elements, which are in the order of the parameters.
+/// elements, which are in the order of the parameters. Only one file is open at a time, because there may be
+/// more ranks than a process may open files.
 class Shards {
  public:
   static std::string name_of(std::string_view slot, Range elements) {
@@ -43,11 +45,12 @@ class Shards {
   void clear() {
     parts_.clear();
     files_.clear();
+    open_.reset();
   }
   /// Throws CheckpointError if the file cannot be read or is none of these.
-  void open(const std::filesystem::path& path);
-  /// Copies what the open files have of these elements.
-  void read(std::string_view slot, Range elements, std::span<float> values) const;
+  void add(const std::filesystem::path& path);
+  /// Copies what the files have of these elements.
+  void read(std::string_view slot, Range elements, std::span<float> values);
 
  private:
   struct Part {
@@ -55,8 +58,12 @@ class Shards {
     std::string name, slot;
     Range elements;
   };
-  std::vector<io::Safetensors> files_;
+  const io::Safetensors& opened(std::size_t file);
+
+  std::vector<std::filesystem::path> files_;
   std::vector<Part> parts_;
+  std::optional<io::Safetensors> open_;
+  std::size_t which_ = 0;  // of the files is open
 };
 
 /// The files that one rank writes of a checkpoint. Tensors that a StateCopy provides later are computed when
@@ -77,7 +84,7 @@ class Snapshot final : public StateSink {
   void tensor(std::string_view name, const Shape& shape, std::span<float> values) override;
   void later(std::string_view name, const Shape& shape, Compute compute) override;
   void shard(std::string_view slot, Range elements, Compute compute) override;
-  void read_shards(std::string_view slot, Range elements, std::span<float> values) const override;
+  void read_shards(std::string_view slot, Range elements, std::span<float> values) override;
   void counter(std::string_view name, std::int64_t& number) override;
 
  private:
@@ -86,9 +93,15 @@ class Snapshot final : public StateSink {
 };
 
 #if CONVOY_DEFINITIONS
-CONVOY_FUNCTION void Shards::open(const std::filesystem::path& path) {
-  const io::Safetensors& file = files_.emplace_back(path);
-  for (const auto& [name, tensor] : file.tensors()) {
+CONVOY_FUNCTION const io::Safetensors& Shards::opened(std::size_t file) {
+  if (!open_ || which_ != file) open_.emplace(files_[file]);
+  which_ = file;
+  return *open_;
+}
+
+CONVOY_FUNCTION void Shards::add(const std::filesystem::path& path) {
+  files_.push_back(path);
+  for (const auto& [name, tensor] : opened(files_.size() - 1).tensors()) {
     const std::size_t dot = std::min(name.rfind('.'), name.size());
     const char* const end = name.data() + name.size();
     std::int64_t first = -1;
@@ -100,12 +113,12 @@ CONVOY_FUNCTION void Shards::open(const std::filesystem::path& path) {
   }
 }
 
-CONVOY_FUNCTION void Shards::read(std::string_view slot, Range elements, std::span<float> values) const {
+CONVOY_FUNCTION void Shards::read(std::string_view slot, Range elements, std::span<float> values) {
   for (const Part& part : parts_) {
     const std::int64_t begin = std::max(part.elements.begin, elements.begin),
                        end = std::min(part.elements.end, elements.end);
     if (part.slot == slot && begin < end)
-      files_[part.file].read_part(part.name, begin - part.elements.begin,
+      opened(part.file).read_part(part.name, begin - part.elements.begin,
                                   values.subspan(static_cast<std::size_t>(begin - elements.begin),
                                                  static_cast<std::size_t>(end - begin)));
   }
@@ -139,8 +152,7 @@ CONVOY_FUNCTION void Snapshot::shard(std::string_view slot, Range elements, Comp
                       std::move(compute));
 }
 
-CONVOY_FUNCTION void Snapshot::read_shards(std::string_view slot, Range elements,
-                                           std::span<float> values) const {
+CONVOY_FUNCTION void Snapshot::read_shards(std::string_view slot, Range elements, std::span<float> values) {
   shards.read(slot, elements, values);
 }
 

@@ -39,7 +39,7 @@ class StateSink {
   /// parameters, for rank 0.
   virtual void shard(std::string_view slot, Range elements, Compute compute) = 0;
   /// Within a `compute` of rank 0: copies what the shards of the other ranks have of these elements.
-  virtual void read_shards(std::string_view slot, Range elements, std::span<float> values) const = 0;
+  virtual void read_shards(std::string_view slot, Range elements, std::span<float> values) = 0;
   virtual void counter(std::string_view name, std::int64_t& number) = 0;
 
  protected:
