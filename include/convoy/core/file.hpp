@@ -42,6 +42,10 @@ void write_file(const std::filesystem::path& path, std::size_t parts,
 /// existing content unchanged.
 void expect_writable(const std::filesystem::path& path);
 
+/// Waits until the names of a folder's files are stored, which syncing the files does not do. A no-op for a
+/// folder that cannot be read.
+void sync_folder(const std::filesystem::path& folder);
+
 /// Renames a folder and syncs its new parent folder. Throws Error with the system's reason if the rename
 /// fails.
 void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to);
@@ -156,17 +160,20 @@ CONVOY_FUNCTION void FileLock::release() {
   file_ = -1;
 }
 
+CONVOY_FUNCTION void sync_folder([[maybe_unused]] const std::filesystem::path& folder) {
+#if defined(__unix__)
+  const int open_folder = open(folder.c_str(), O_RDONLY | O_CLOEXEC);
+  if (open_folder < 0) return;
+  fsync(open_folder);
+  close(open_folder);
+#endif
+}
+
 CONVOY_FUNCTION void rename_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::error_code error;
   std::filesystem::rename(from, to, error);
   if (error) fail(to.string(), " cannot be made: ", error.message());
-#if defined(__unix__)
-  // Not the path's parent: a path may be a bare name, or end in a slash.
-  const int folder = open((to / "..").c_str(), O_RDONLY);
-  if (folder < 0) return;  // the folder may be writable but not readable
-  fsync(folder);
-  close(folder);
-#endif
+  sync_folder(to / "..");  // not the path's parent: a path may be a bare name, or end in a slash
 }
 #endif
 

@@ -254,6 +254,7 @@ CONVOY_FUNCTION void CheckpointFolder::store() {
   snapshot_.model.write(partial / "model.safetensors");
   await_others(partial);
   store_training(partial);
+  sync_folder(partial);
   as_checkpoint_error([&] { rename_folder(partial, complete); });
   remove_old();
 }
