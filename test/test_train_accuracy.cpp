@@ -39,7 +39,7 @@ class Uncounted : public Blobs {
 class Position final : public train::Keeper {
  public:
   train::FitPosition kept;
-  train::FitPosition resume() override { return kept; }
+  train::FitPosition resume(std::int64_t) override { return kept; }
   bool due(std::int64_t, bool) const override { return false; }
   void keep(const train::FitPosition& position) override { kept = position; }
   void finish() override {}

@@ -313,3 +313,45 @@ TEST_CASE("the weights of the newest checkpoint are loaded by a trainer with ano
   values.insert(values.end(), other.exec().statistics().begin(), other.exec().statistics().end());
   CHECK(values == left.values);
 }
+
+TEST_CASE("a loop that only restores, and keeps checkpoints later, makes the folder its own when it keeps") {
+  const TemporaryFolder folder;
+  const train::CheckpointOptions options{.directory = folder.path, .resume = true};
+  using Alone = Trainer<Normed, optim::Adam, comm::None, Reference<float>>;
+  {
+    Alone trainer({.batch = 10});
+    train::Checkpoints checkpoints(trainer, options);
+    trainer.fit(training, {.epochs = 1, .log = nullptr, .keeper = &checkpoints});
+  }
+  Alone trainer({.batch = 10});
+  train::Checkpoints checkpoints(trainer, options);
+  const auto at = checkpoints.restore();
+  REQUIRE(at);
+  CHECK(at->next_row == 50);
+  CHECK(trainer.steps_done() == 5);
+  checkpoints.keep({.epoch = 1});  // has been kept
+  trainer.fit(training, {.epochs = 1, .log = nullptr});
+  checkpoints.keep({.epoch = 2});
+  CHECK_THROWS_AS(train::Checkpoints(trainer, options).resume(), CheckpointError);  // locked
+  checkpoints.finish();
+  CHECK(checkpoints.newest() == folder.path / "step-10");
+  Alone last({.batch = 10});
+  CHECK(train::Checkpoints(last, options).resume().epoch == 2);
+  CHECK(all_parameters(last) == all_parameters(trainer));
+}
+
+TEST_CASE("asking for the newest checkpoint while one is being written does not disturb the fit") {
+  const TemporaryFolder folder;
+  Trainer<Normed, optim::Adam, comm::None, Reference<float>> trainer({.batch = 10});
+  train::Checkpoints checkpoints(trainer, {.directory = folder.path});
+  trainer.fit(training, {.epochs = 4,
+                         .on_epoch =
+                             [&](const train::EpochReport& epoch) {
+                               const fs::path newest = checkpoints.newest();
+                               CHECK((newest.empty() || newest.filename().string().starts_with("step-")));
+                               return epoch.epoch == 2 ? train::Control::stop : train::Control::go_on;
+                             },
+                         .log = nullptr,
+                         .keeper = &checkpoints});
+  CHECK(checkpoints.newest() == folder.path / "step-15");
+}

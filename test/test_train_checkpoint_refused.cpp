@@ -234,6 +234,13 @@ TEST_CASE("a resumed fit lists the options that have changed, and refuses anothe
       "fit: the fit to resume had a training set of 50 samples and this one has 51, whose order "
       "is another; resume with the same set, or begin a new fit",
       ConfigError);
+  // The refused fit has changed nothing, and leaves the folder to others.
+  Alone trainer(config), untouched(config);
+  train::Checkpoints refused(trainer, options);
+  CHECK_THROWS_AS(trainer.fit(Blobs(51), {.log = nullptr, .keeper = &refused}), ConfigError);
+  CHECK(trainer.steps_done() == 0);
+  CHECK(all_parameters(trainer) == all_parameters(untouched));
+  CHECK(resume(config).empty());
 }
 
 TEST_CASE("checkpoints that do not name their optimizer are read") {

@@ -53,7 +53,7 @@ class CopyKeeper final : public train::Keeper, train::StateSink {
   CopyKeeper(Trainer& trainer, Ranks& ranks, std::int64_t step)
       : trainer_(trainer), ranks_(ranks), step_(step), copy_(trainer.state_copy()) {}
 
-  train::FitPosition resume() override {
+  train::FitPosition resume(std::int64_t) override {
     copy_.prepare();
     return {};
   }

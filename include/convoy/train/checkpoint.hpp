@@ -52,12 +52,19 @@ class Restore {
   void own(std::string_view name, Read&& read) const {
     if (own_)
       read(*own_);
-    else if (name.find(".exchange.") != name.npos)
+    else if (is_of_exchange(name))
       fail<CheckpointError>(training_.path().string(), " was written by ", training_.read_number("world"),
                             " ranks, of which ", training_.read_number("workers"),
                             " are workers; the state of a rank's exchange (", name,
                             ") can only be restored with the same numbers of both");
   }
+
+  static bool is_of_exchange(std::string_view name) {
+    return name.starts_with("exchange.") ||
+           (name.starts_with("ranks.") && name.find(".exchange.") != name.npos);
+  }
+  // Throws CheckpointError if this is state of the exchange that the file lacks.
+  static void expect_exchange(const io::Safetensors& file, std::string_view name);
 
   io::Safetensors model_, training_;
   std::optional<io::Safetensors> own_;  // none if the number of ranks or workers differs
@@ -116,46 +123,39 @@ class Checkpoints final : public Keeper {
   /// Throws on all ranks if one cannot use the folder: that rank throws CheckpointError, the others a
   /// ConfigError that repeats its reason. The same if another run writes to the folder, which rank 0 locks
   /// from here to `finish`.
-  FitPosition resume() override try {
-    // For what a fit that an exception ended left to write.
-    all_or_none(trainer_.comm(), "checkpoint", [&] { folder_.wait(); });
-    if (find_newest() && !folder_.options().resume)
-      fail<ConfigError>("checkpoint: ", folder_.of(kept_).string(),
-                        " already exists: resume from it, or choose another folder");
-    all_or_none(trainer_.comm(), "checkpoint", [&] {
-      folder_.make();
-      if (trainer_.rank() != 0) return;
-      folder_.lock();
-      folder_.remove_partial();
-    });
-    all_or_none(trainer_.comm(), "checkpoint", [&] { copy_.prepare(); });
-    expect_shared();
-    return restore().value_or(FitPosition{});
+  FitPosition resume(std::int64_t samples = 0) override try {
+    open();
+    return restore(samples).value_or(FitPosition{});
   } catch (...) {
-    folder_.unlock();
+    close();
     throw;
   }
 
   /// Restores the trainer to the newest checkpoint, if any, and returns its position. Only reads: the folder
   /// may be that of a run that goes on. If a rank cannot restore all of its state, every rank throws, and no
   /// rank has changed any: that rank throws CheckpointError, the others a ConfigError that repeats its
-  /// reason.
-  std::optional<FitPosition> restore() {
-    if (!find_newest()) return std::nullopt;
+  /// reason. The same with a ConfigError if the fit had a training set of another size than `samples`, unless
+  /// that is 0.
+  std::optional<FitPosition> restore(std::int64_t samples = 0) {
+    const std::int64_t newest = find_newest();
+    if (newest < 0) return std::nullopt;
     FitPosition position;
     std::optional<Restore> restore;
     all_or_none(trainer_.comm(), "checkpoint", [&] {
-      restore.emplace(folder_, kept_, trainer_.workers());
+      restore.emplace(folder_, newest, trainer_.workers());
       changed_.clear();
       trainer_.visit_options(
           [&](std::string_view name, const std::string& text) { restore->compare(name, text, changed_); });
     });
     Rehearsal rehearsal(*restore);
     trainer_.visit_state(rehearsal, Visit::read);
-    visit(rehearsal, position);
-    all_or_none(trainer_.comm(), "checkpoint", [&] { rehearsal.expect_whole(); });
+    all_or_none(trainer_.comm(), "checkpoint", [&] {
+      rehearsal.expect_whole();
+      visit(*restore, position);
+      position.expect_samples(samples);
+    });
     trainer_.visit_state(*restore, Visit::write);
-    visit(*restore, position);
+    kept_ = newest;
     return position;
   }
 
@@ -165,15 +165,22 @@ class Checkpoints final : public Keeper {
 
   /// The folder of the newest checkpoint, for example to load its weights alone; empty if there is none. All
   /// ranks call it together. Throws CheckpointError if the folder cannot be read.
-  std::filesystem::path newest() { return find_newest() ? folder_.of(kept_) : std::filesystem::path(); }
+  std::filesystem::path newest() {
+    const std::int64_t newest = find_newest();
+    return newest >= 0 ? folder_.of(newest) : std::filesystem::path();
+  }
 
   bool due(std::int64_t steps_done, bool epoch_ends) const override {
     const std::int64_t every = folder_.options().every;
     return every == 0 ? epoch_ends : steps_done % every == 0;
   }
 
+  /// A step that is kept already, or from which the trainer was restored, is not kept again, also at another
+  /// position. Begins with what `resume` does before it restores, unless that has been done since the last
+  /// `finish`.
   void keep(const FitPosition& position) override {
     if (trainer_.steps_done() == kept_) return;
+    if (!open_) open();
     FitPosition at = position;
     Snapshot& snapshot = folder_.snapshot(trainer_.steps_done());
     snapshot.divided = copy_.divided();
@@ -192,10 +199,32 @@ class Checkpoints final : public Keeper {
 
   void finish() override {
     folder_.wait();
-    folder_.unlock();
+    close();
   }
 
  private:
+  // Makes the folder this run's own.
+  void open() {
+    // For what a fit that an exception ended left to write.
+    all_or_none(trainer_.comm(), "checkpoint", [&] { folder_.wait(); });
+    if (const std::int64_t newest = find_newest(); newest >= 0 && !folder_.options().resume)
+      fail<ConfigError>("checkpoint: ", folder_.of(newest).string(),
+                        " already exists: resume from it, or choose another folder");
+    all_or_none(trainer_.comm(), "checkpoint", [&] {
+      folder_.make();
+      if (trainer_.rank() != 0) return;
+      folder_.lock();
+      folder_.remove_partial();
+    });
+    all_or_none(trainer_.comm(), "checkpoint", [&] { copy_.prepare(); });
+    expect_shared();
+    open_ = true;
+  }
+  void close() {
+    folder_.unlock();
+    open_ = false;
+  }
+
   // Before the first step: a rank that writes to a folder of its own, as on the disk of its node, would be
   // found out only when rank 0 no longer waits for that rank's file of the first checkpoint.
   void expect_shared() {
@@ -214,13 +243,13 @@ class Checkpoints final : public Keeper {
                             folder_.options().directory.string(),
                             " of rank 0; the folder must be one that all ranks see");
   }
-  bool find_newest() {
+  // The step of the newest checkpoint, or -1.
+  std::int64_t find_newest() {
     std::int64_t newest = -1;
     all_or_none(trainer_.comm(), "checkpoint", [&] {
       if (trainer_.rank() == 0) newest = folder_.newest();
     });
-    kept_ = common_number(trainer_.comm(), newest);
-    return kept_ >= 0;
+    return common_number(trainer_.comm(), newest);
   }
 
   // A floating-point member is stored as the bits of an f64.
@@ -236,7 +265,8 @@ class Checkpoints final : public Keeper {
   Trainer& trainer_;
   typename Trainer::StateCopy copy_;  // which the folder's thread reads
   CheckpointFolder folder_;
-  std::int64_t kept_ = -1;
+  bool open_ = false;       // whether the folder is this run's own
+  std::int64_t kept_ = -1;  // the step that was kept or restored last
   std::vector<ChangedOption> changed_;
 };
 
@@ -266,7 +296,10 @@ CONVOY_FUNCTION void Restore::compare(std::string_view name, const std::string& 
 
 CONVOY_FUNCTION void Restore::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
   if (name.starts_with("ranks."))
-    own(name, [&](const io::Safetensors& file) { file.read(name, shape, values); });
+    own(name, [&](const io::Safetensors& file) {
+      expect_exchange(file, name);
+      file.read(name, shape, values);
+    });
   else if (const std::string_view weights = name_of_weights(name); !weights.empty())
     model_.read(weights, shape, values);
   else
@@ -275,13 +308,21 @@ CONVOY_FUNCTION void Restore::tensor(std::string_view name, const Shape& shape, 
 
 CONVOY_FUNCTION void Restore::counter(std::string_view name, std::int64_t& number) {
   if (name.starts_with("ranks."))
-    own(name, [&](const io::Safetensors& file) { number = file.read_number(name); });
-  else if (name.starts_with("exchange.") && training_.find(name) == nullptr)
-    fail<CheckpointError>(training_.path().string(), " has no ", name,
-                          ", which this trainer's exchange needs; resume with the exchange that the "
-                          "checkpoint was written with");
-  else
+    own(name, [&](const io::Safetensors& file) {
+      expect_exchange(file, name);
+      number = file.read_number(name);
+    });
+  else {
+    expect_exchange(training_, name);
     number = training_.read_number(name);
+  }
+}
+
+CONVOY_FUNCTION void Restore::expect_exchange(const io::Safetensors& file, std::string_view name) {
+  if (!is_of_exchange(name) || file.find(name) != nullptr) return;
+  fail<CheckpointError>(file.path().string(), " has no ", name,
+                        ", which this trainer's exchange needs; resume with the exchange that the "
+                        "checkpoint was written with");
 }
 
 CONVOY_FUNCTION void Rehearsal::tensor(std::string_view name, const Shape& shape, std::span<float> values) {

@@ -168,10 +168,7 @@ auto FitLoop<Replica>::open_feeds(const data::DatasetRef& set, const FitOptions&
 
 template <class Replica>
 FitPosition FitLoop<Replica>::resume(const data::DatasetRef& set, Keeper& keeper) {
-  const FitPosition at = keeper.resume();
-  all_or_none(replica_.comm(), "fit", [&] {
-    if (!serves_only()) at.expect_samples(static_cast<std::int64_t>(set.size()));
-  });
+  const FitPosition at = keeper.resume(serves_only() ? 0 : static_cast<std::int64_t>(set.size()));
   go_on_with_schedule(set, at);
   return at;
 }

@@ -37,9 +37,9 @@ struct FitPosition {
   }
 
   /// Throws ConfigError if the training set has another size, with which the rows of an epoch would come in
-  /// another order.
+  /// another order; 0 stands for an unknown size.
   void expect_samples(std::int64_t there) const {
-    if (samples != 0 && samples != there)
+    if (samples != 0 && there != 0 && samples != there)
       fail<ConfigError>("fit: the fit to resume had a training set of ", samples,
                         " samples and this one has ", there,
                         ", whose order is another; resume with the same set, or begin a new fit");
@@ -50,8 +50,9 @@ struct FitPosition {
 class Keeper {
  public:
   /// Restores the trainer to the last kept state, if any, and returns the position at which the fit
-  /// continues.
-  virtual FitPosition resume() = 0;
+  /// continues. `samples` is the size of the training set, 0 if this rank does not know it. Throws on all
+  /// ranks, and restores nothing, if the kept fit had a set of another size (FitPosition::expect_samples).
+  virtual FitPosition resume(std::int64_t samples) = 0;
   /// Whether to keep the state after `steps_done` steps; `epoch_ends`: these are the last of an epoch, which
   /// is not evaluated yet.
   virtual bool due(std::int64_t steps_done, bool epoch_ends) const = 0;
