@@ -403,12 +403,14 @@ TEST_CASE("ranks that share a GPU share its processors out") {
     CHECK(seen == std::vector<int>(4, seen[0]));
     return seen[0];
   };
-  CHECK(blocks(132, 1) == 33);
+  CHECK(blocks(132, 1) == 24);  // a quarter of the processors stays free
+  CHECK(blocks(132, 1, 128) == 33);
   CHECK(blocks(132, 1, 16) == 16);
   CHECK(blocks(40, 1, 16) == 10);
   CHECK(blocks(2, 1) == 1);
-  CHECK(blocks(30, 2) == 15);
-  CHECK(blocks(50, 3) == 25);  // two of the four ranks share the first GPU
+  CHECK(blocks(30, 2) == 11);
+  CHECK(blocks(30, 2, 16) == 15);
+  CHECK(blocks(50, 3) == 19);  // two of the four ranks share the first GPU
   CHECK(blocks(132, 4) == 32);
   CHECK(blocks(132, 4, 128) == 128);
   CHECK(blocks(8, 4) == 8);

@@ -62,11 +62,18 @@ class Pair {
 
 /// All-reduces of `count` floats by two ranks on this GPU, whose memory takes the place of links between
 /// GPUs. In the one-shot algorithm each rank writes its values and reads those of both; in the two-shot
-/// algorithm it reads half of both, then the other's half.
-inline void all_reduce(std::int64_t count, double copy, int blocks = comm::PeerOptions().blocks) {
+/// algorithm it reads half of both, then the other's half. 0 blocks stand for all multiprocessors: by default
+/// ranks that share a GPU leave a quarter of them to backward, and here there is none.
+inline void all_reduce(std::int64_t count, double copy, int blocks = 0) {
   std::string name = concat("all_reduce/cuda-peer/2 ranks on this GPU/", count);
-  if (blocks != comm::PeerOptions().blocks) name += concat("/blocks:", blocks);
+  if (blocks > 0) name += concat("/blocks:", blocks);
   if (!wanted(name)) return;
+  if (blocks == 0) {
+    int processors = 0;
+    device::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0),
+                  "count the processors of a GPU");
+    blocks = std::min(processors / 2, comm::peer::most_blocks);
+  }
   Pair::Place place;
   std::vector<float> times;
   bool at_once = false;

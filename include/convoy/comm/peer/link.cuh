@@ -45,8 +45,9 @@ struct PeerOptions {
   std::int64_t at_once = std::int64_t{256} << 10;
   /// Maximum of thread blocks of an exchange, up to 128; fewer leave more of the GPU to backward. Ranks that
   /// share a GPU divide its multiprocessors, so that the blocks of all of them are resident at the same time.
-  /// 0: 32, or all that are resident if ranks share a GPU. Up to 64 KiB of loads of a block are in flight,
-  /// and a link of 450 GB/s with a latency of 2 us needs 1 MiB; a GPU's own memory needs several times more.
+  /// 0: 32, or, if ranks share a GPU, equal parts of three quarters of its multiprocessors. Up to 64 KiB of
+  /// loads of a block are in flight, and a link of 450 GB/s with a latency of 2 us needs 1 MiB; a GPU's own
+  /// memory needs several times more.
   int blocks = 0;
 
   static constexpr void fields(auto& self, auto&& field) {
@@ -389,8 +390,14 @@ class Link {
                   "count the processors of a GPU");
     // Each multiprocessor has room for one block of any kernel. All blocks must be resident, because block b
     // waits for block b of every rank.
-    const int wanted = options_.blocks > 0 ? options_.blocks : sharing > 1 ? most_blocks : blocks_over_links;
-    const int fit = std::min(wanted, std::max(1, processors / sharing));
+    const bool leaves_room = options_.blocks == 0 && sharing > 1;
+    const int wanted = options_.blocks > 0 ? options_.blocks : leaves_room ? most_blocks : blocks_over_links;
+    // Blocks of the ranks that wait stay on their multiprocessors until the last rank comes, which first has
+    // to finish its backward. If they held nearly all multiprocessors, that backward would be slow or even
+    // miss the deadline. Libraries may launch its kernels as clusters, whose blocks need room within one
+    // group of multiprocessors. So a quarter of the GPU stays free, unless the option asks for more blocks.
+    const int usable = leaves_room ? processors - processors / 4 : processors;
+    const int fit = std::min(wanted, std::max(1, usable / sharing));
     std::vector<int> all(static_cast<std::size_t>(size_));
     ranks_.all_gather(std::as_bytes(std::span(&fit, 1)), std::as_writable_bytes(std::span(all)));
     blocks_ = *std::min_element(all.begin(), all.end());
