@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -52,7 +53,7 @@ inline void read_measured(const char* path) {
       measured.insert(line.substr(before.size(), line.find('"', before.size()) - before.size()));
 }
 
-inline bool failed = false;
+inline std::atomic<bool> failed = false;  // also set by threads of CUDA
 
 /// Runs cases, and says so if one of them fails.
 template <class Run>
@@ -65,13 +66,19 @@ void attempt(Run&& run) {
   }
 }
 
-/// Holds a stream back until it is opened.
+/// Holds a stream back until it is opened. It may be closed again once the stream has passed it.
 class Gate {
  public:
   void close(cudaStream_t stream) {
+    // After a timeout, opening came too late to be waited for. It must not open the gate now, and a second
+    // one would exceed the greatest count of the semaphore.
+    while (opened_.try_acquire()) {
+    }
     const auto wait = [](void* gate) {
       // The timeout is for a step behind the gate that fails, after which nobody opens the gate.
-      static_cast<void>(static_cast<Gate*>(gate)->opened_.try_acquire_for(std::chrono::seconds(5)));
+      if (static_cast<Gate*>(gate)->opened_.try_acquire_for(std::chrono::seconds(5))) return;
+      std::fprintf(stderr, "gpu_bench: the GPU was held back for 5 s and went on; this time is not valid\n");
+      failed = true;
     };
     device::check(cudaLaunchHostFunc(stream, wait, this), "hold a stream back");
   }
