@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -22,13 +23,18 @@ struct Places {
   bool operator==(const Places&) const = default;
 };
 
+// Each thread copies one byte, so that the loads of all places are in flight at once. A loop over places
+// would wait for the loads of each before those of the next, because its stores might change what they read.
 template <class = void>
 __global__ void deal(Places places, const unsigned char* numbers) {
+  const auto i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  unsigned char* to = nullptr;
+  int begin = 0;
   for (int p = 0; p < Places::most; ++p) {  // constant bound: a variable index would need local memory
-    for (auto i = static_cast<int>(threadIdx.x); i < places.bytes[p]; i += static_cast<int>(blockDim.x))
-      places.to[p][i] = numbers[i];
-    numbers += places.bytes[p];
+    if (i >= begin && i < begin + places.bytes[p]) to = places.to[p] + (i - begin);
+    begin += places.bytes[p];
   }
+  if (to != nullptr) *to = numbers[i];
 }
 
 /// Numbers of up to `steps` steps with the same destinations, then numbers that belong to no complete step
@@ -90,8 +96,9 @@ class KeptNumbers {
       space_.write(there_.data() + at, sent_.data() + at, std::min(few, all - at));
   }
   void deal(int i) {
-    device::launch({space_.stream(), 1}, cuda::deal<>, places(),
-                   there_.data() + rows_[0].used * static_cast<std::size_t>(i));
+    const std::size_t each = rows_[0].used;
+    device::launch({space_.stream(), device::blocks_for(static_cast<std::int64_t>(each))}, cuda::deal<>,
+                   places(), there_.data() + each * static_cast<std::size_t>(i));
   }
 
   void clear() {
