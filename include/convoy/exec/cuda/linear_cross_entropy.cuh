@@ -115,6 +115,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
     d_weight_ = p.contribute_parameter(weight_);
     if (bias_ >= 0) d_bias_ = p.contribute_parameter(bias_);
     dx_ = p.contribute(p.from(this->leader_, 0), true, time);
+    std::int64_t scratch = 0;
     for (Block& block : blocks_) {
       const bool first = block.labels.begin == 0;
       if (d_weight_) {
@@ -136,10 +137,11 @@ class LinearCrossEntropyStage final : public StageOf<T> {
         product.accumulate = dx_.accumulates();
         block.dx = p.libraries().plan(product);
       }
-      if (d_bias_ && !block.sums_bias && !sums_)
-        sums_ =
-            p.request(static_cast<std::size_t>(column_sums_scratch<T>(block_, task_.classes)), time, time);
+      // A block of fewer labels may need more memory, as they are shared among more thread blocks.
+      if (d_bias_ && !block.sums_bias)
+        scratch = std::max(scratch, column_sums_scratch<T>(block.labels.size(), task_.classes));
     }
+    if (scratch > 0) sums_ = p.request(static_cast<std::size_t>(scratch), time, time);
   }
   void bind(Program& p) override {
     T* const logits = p.address<T>(logits_);
