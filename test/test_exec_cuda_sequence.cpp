@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("cuda: the gradient of a position embedding is the sum over t
         const auto before = draw<float>(random, row);
         const auto dw = in_every_order([&] {
           auto made = before;
-          Values<std::byte> scratch(static_cast<std::size_t>(column_sums_scratch<T>(rows, row)));
+          Values<std::byte> scratch(static_cast<std::size_t>(column_sums_scratch<T>(rows, row, row)));
           sum_rows<T>(nullptr, rows, row, dy.data(), maybe(second), made.data(), o.accumulate,
                       scratch.data());
           return made;

@@ -78,8 +78,8 @@ std::unique_ptr<ProductPlan> find_with_sums(Program& p, Product product) {
   return p.libraries().find(
       product, {alone, [&](const ProductMemory& memory) {
                   if (scratch.size() == 0)
-                    scratch = {p.libraries().space(),
-                               static_cast<std::size_t>(column_sums_scratch<T>(alone.inner, outputs))};
+                    scratch = {p.libraries().space(), static_cast<std::size_t>(column_sums_scratch<T>(
+                                                          alone.inner, outputs, stride))};
                   column_sums<T>(p.stream(), alone.inner, outputs, stride, static_cast<const T*>(memory.left),
                                  static_cast<float*>(memory.vector), false, scratch.data());
                 }});
@@ -139,7 +139,7 @@ class LinearCrossEntropyStage final : public StageOf<T> {
       }
       // A block of fewer labels may need more memory, as they are shared among more thread blocks.
       if (d_bias_ && !block.sums_bias)
-        scratch = std::max(scratch, column_sums_scratch<T>(block.labels.size(), task_.classes));
+        scratch = std::max(scratch, column_sums_scratch<T>(block.labels.size(), task_.classes, task_.stride));
     }
     if (scratch > 0) sums_ = p.request(static_cast<std::size_t>(scratch), time, time);
   }

@@ -32,7 +32,7 @@ void add_to_rows(cudaStream_t stream, int rows, std::int64_t row, const T* x, co
 }
 
 /// d_table (+)= the sum of dy[r] + second[r]; `second` may be null, and `scratch` has
-/// `column_sums_scratch<T>(rows, row)` bytes.
+/// `column_sums_scratch<T>(rows, row, row)` bytes.
 template <class T>
 void sum_rows(cudaStream_t stream, int rows, int row, const T* dy, const T* second, float* d_table,
               bool accumulate, void* scratch) {

@@ -33,27 +33,38 @@ struct ColumnTerms {
 
 struct ColumnSumFinish : Partials<1> {
   float* to = nullptr;
+  int outputs = 0;  ///< the first columns, whose sums are wanted
   bool accumulate = false;
 
   __device__ void finish(int column, const double (&totals)[1]) const {
+    if (column >= outputs) return;
     to[column] = static_cast<float>(totals[0]) + (accumulate ? to[column] : 0.0f);
   }
 };
 
+/// Shares the work of column_sums. Where rows have room behind them, vectors are read, eight times fewer than
+/// elements of 16 bits. The sums of what lies in that room are left out in the end.
+template <class T>
+Columns share_column_sums(std::int64_t rows, int columns, int stride) {
+  constexpr int W = device::lanes<T>;
+  return share_columns<T>(rows, stride > columns ? (columns + W - 1) / W * W : columns);
+}
+
 /// Bytes of scratch memory for column_sums.
 template <class T>
-std::int64_t column_sums_scratch(std::int64_t rows, int columns) {
-  return Partials<1>::bytes(share_columns<T>(rows, columns));
+std::int64_t column_sums_scratch(std::int64_t rows, int columns, int stride) {
+  return Partials<1>::bytes(share_column_sums<T>(rows, columns, stride));
 }
 
 /// to[c] (+)= the sum over rows of x[rows, columns]. Rows are `stride` elements apart: the number of columns,
-/// or more and a multiple of the lanes of T.
+/// or more and a multiple of the lanes of T; then elements behind a row are read, whatever they are.
 template <class T>
 void column_sums(cudaStream_t stream, std::int64_t rows, int columns, int stride, const T* x, float* to,
                  bool accumulate, void* scratch) {
-  const Partials<1> partials{static_cast<float*>(scratch), columns};
-  sum_columns<T>(stream, share_columns<T>(rows, columns), ColumnTerms<T>{x, stride}, partials,
-                 ColumnSumFinish{partials, to, accumulate});
+  const Columns shared = share_column_sums<T>(rows, columns, stride);
+  const Partials<1> partials{static_cast<float*>(scratch), shared.columns};
+  sum_columns<T>(stream, shared, ColumnTerms<T>{x, stride}, partials,
+                 ColumnSumFinish{partials, to, columns, accumulate});
 }
 
 /// Runs as one block.

@@ -46,8 +46,8 @@ class Conv2dStage final : public StageOf<T> {
       if (padded()) packed_ = p.request(weight_bytes(), time, time);
     }
     if (d_bias_)
-      sums_ =
-          p.request(static_cast<std::size_t>(column_sums_scratch<T>(positions(), channels())), time, time);
+      sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(positions(), channels(), channels())),
+                        time, time);
   }
   void bind(Program& p) override {
     const T* x = p.address<T>(image(p).data);

@@ -77,7 +77,7 @@ class LinearStage final : public StageOf<T> {
       if (!backward_weight_) backward_weight_ = p.libraries().plan(product);
     }
     if (d_bias_ && !sums_bias_)
-      sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(vectors_, out_)), time, time);
+      sums_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(vectors_, out_, out_)), time, time);
     if (dx_) {
       Product product = describe_product<T>(p, vectors_, in_, out_);
       const Product alone = product;

@@ -21,7 +21,8 @@ class PositionEmbeddingStage final : public StageOf<T> {
     const int time = this->backward_time(p);
     d_weight_ = p.contribute_parameter(weight_);
     if (d_weight_)
-      scratch_ = p.request(static_cast<std::size_t>(column_sums_scratch<T>(p.rows(), row_)), time, time);
+      scratch_ =
+          p.request(static_cast<std::size_t>(column_sums_scratch<T>(p.rows(), row_, row_)), time, time);
     dx_ = p.contribute(p.from(this->leader_, 0), true, time);
   }
   void forward(Program& p) override {
