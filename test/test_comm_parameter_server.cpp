@@ -299,6 +299,40 @@ TEST_CASE("without sync, the worker on a busy server makes its steps while the o
   CHECK(before < updates / 4);
 }
 
+TEST_CASE("a training that an exception has ended is followed by another one only between two steps") {
+  constexpr std::int64_t count = 100;
+  for (const comm::Consistency consistency : {comm::Consistency{}, comm::Consistency{false, 1}})
+    for (const int midway : {-1, 0, 1}) {  // a worker whose exception came in the middle of a step
+      std::atomic<int> refused = 0;
+      Threads::World(2).run([&](Threads endpoint) {
+        comm::AnyParameterServer exchange(endpoint, {consistency}, options);
+        Buffer<float> gradients(count), parameters(count);
+        const std::vector<Range> cuts = {{50, 100}, {0, 50}};
+        exchange.open(comm::Fingerprint(), {gradients, parameters, cuts});
+        const auto serve = [](const comm::ServerPart&) {};
+        const auto step = [&] { exchange.finish([](Range, float) {}); };
+        exchange.serve(serve);
+        step();
+        if (exchange.rank() == midway) exchange.begin(0);
+        exchange.barrier();
+        try {
+          exchange.serve(serve);
+          step();
+          exchange.dismiss();
+        } catch (const CommError& error) {
+          ++refused;
+          CHECK(
+              error.what() ==
+              concat("rank ", exchange.rank(),
+                     ": parameter server: an exception ended the last fit in the middle of a step; construct "
+                     "the trainer again and restore it from a checkpoint"));
+          CHECK_THROWS_WITH(exchange.serve(serve), doctest::Contains("this exchange has failed before"));
+        }
+      });
+      CHECK(refused == (midway < 0 ? 0 : 2));
+    }
+}
+
 TEST_CASE("with sync, workers that make different numbers of steps are told who left") {
   for (const int hurried : {0, 1}) {
     std::atomic<int> named{0};

@@ -100,7 +100,7 @@ TEST_CASE("neither servers beside workers nor workers wait for a rank that refus
                   trainer.visit_state(snapshot, train::Visit::read);
                 }) ==
         "comm \"ps\": its server ranks take part in no other exchange until they are dismissed, as at a "
-        "checkpoint and at the end of a fit");
+        "checkpoint and at the end of a fit that no exception ends");
   // The workers alone can save weights meanwhile.
   fs::remove_all(folder.path / "other");
   CHECK(refusal(true, [&](auto& trainer) { train::save_weights(trainer, folder.path / "weights"); }) == "");

@@ -1,10 +1,13 @@
 // NEEDS: host
 // Servers on the ranks of workers: a server writes parameters only after the backward that reads them, and
-// serves only a fit that begins. Servers that are ranks of their own take part when all ranks compare
-// numbers.
+// serves only a fit that begins. A fit follows one that an exception has ended. Servers that are ranks of
+// their own take part when all ranks compare numbers.
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <stdexcept>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -16,6 +19,9 @@
 using namespace train_test;
 
 namespace {
+
+using Ring = comm::Ring<transport::Threads>;
+using Levels = comm::Hierarchical<Ring, comm::Tree<transport::Threads>, schedule::Every<2>>;
 
 constexpr int ignored = 2;
 
@@ -43,6 +49,34 @@ class Same {
  private:
   Blobs of_;
 };
+
+/// Cannot be read.
+class Broken : public Blobs {
+ public:
+  using Blobs::Blobs;
+  void read(std::size_t, data::Sample) const { fail<data::DataError>("the file is gone"); }
+};
+
+/// The parameters of rank 0 after a fit that an exception ends on all ranks at a step, and another one.
+template <class Comm>
+std::vector<float> fit_again(int ranks, std::int64_t at, const Blobs& blobs) {
+  std::vector<float> parameters;
+  transport::Threads::World(ranks).run([&](const transport::Threads& endpoint) {
+    Trainer<Bucketed, optim::Adam, Comm, exec::Reference<f32>> trainer{
+        {.batch = 10}, Comm(endpoint, {.deadline = Seconds(20)})};
+    const auto stop = [&](const train::StepReport& step) {
+      if (step.step == at) throw std::runtime_error("enough");
+      return train::Control::go_on;
+    };
+    CHECK_THROWS_AS(trainer.fit(blobs, {.epochs = 3, .on_step = stop, .log = nullptr}), std::runtime_error);
+    trainer.evaluate(blobs);
+    trainer.fit(blobs, {.epochs = 2, .log = nullptr});
+    if (endpoint.rank() != 0) return;
+    const auto at_end = trainer.exec().parameters();
+    parameters.assign(at_end.begin(), at_end.end());
+  });
+  return parameters;
+}
 
 }  // namespace
 
@@ -72,6 +106,41 @@ TEST_CASE_TEMPLATE("a fit that is refused before its first step leaves the serve
     CHECK_THROWS_AS(trainer.fit(few, {.log = nullptr}), ConfigError);
     CHECK_THROWS_AS(trainer.fit(blobs, {.log = nullptr, .readers = 0}), ConfigError);
     for (int fit = 0; fit < 2; ++fit) CHECK(trainer.fit(blobs, {.log = nullptr}).steps == 3);
+  });
+}
+
+TEST_CASE_TEMPLATE(
+    "after a fit that an exception has ended on all ranks, the trainer goes on as with the ring", Comm,
+    comm::ParameterServer<transport::Threads>, comm::ParameterServer<transport::Threads, comm::Sync, 2>,
+    comm::Sharded<Ring>, Levels) {
+  const Blobs blobs(60);
+  for (const std::int64_t at : {0, 2, 7})
+    CHECK(fit_again<Comm>(2, at, blobs) == fit_again<Ring>(2, at, blobs));
+}
+
+TEST_CASE_TEMPLATE("servers that are not synchronous serve the fit after one that an exception has ended",
+                   Comm, comm::ParameterServer<transport::Threads, comm::Async>,
+                   comm::ParameterServer<transport::Threads, comm::Stale<1>, 2>) {
+  const Blobs blobs(60);
+  for (const std::int64_t at : {0, 2, 7}) CHECK_FALSE(fit_again<Comm>(2, at, blobs).empty());
+}
+
+TEST_CASE_TEMPLATE("a single rank serves itself after an exception", Comm,
+                   comm::ParameterServer<transport::Threads>,
+                   comm::ParameterServer<transport::Threads, comm::Async>) {
+  const Blobs blobs(60);
+  CHECK(fit_again<Comm>(1, 3, blobs) == fit_again<Ring>(1, 3, blobs));
+}
+
+TEST_CASE("a fit may follow one whose data cannot be read, on any rank of servers") {
+  const Blobs blobs(60);
+  const Broken broken(60);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    Trainer<Bucketed, optim::Sgd, comm::ParameterServer<transport::Threads, comm::Sync, 2>,
+            exec::Reference<f32>>
+        trainer{{.batch = 10}, endpoint};
+    CHECK_THROWS_AS(trainer.fit(broken, {.log = nullptr}), data::DataError);
+    CHECK(trainer.fit(blobs, {.log = nullptr}).steps == 3);
   });
 }
 

@@ -107,6 +107,8 @@ class Client {
     return std::all_of(servers_.begin(), servers_.end(),
                        [&](Mailbox& mail) { return mail.delivered(transport_); });
   }
+  /// Whether no step has begun whose parameters are still to come.
+  bool between_steps() const { return begun_.none() && served(); }
   /// Whether nothing is in flight.
   bool idle() {
     return delivered() && std::none_of(servers_.begin(), servers_.end(),

@@ -75,6 +75,8 @@ class ClientAndServer : public std::pmr::memory_resource {
   bool progress();
   /// Returns once `done(*this)` is true; `what` names the wait in errors.
   void wait(const char* what, bool (*done)(ClientAndServer&));
+  /// Throws CommError for this reason, as does every later operation.
+  [[noreturn]] void give_up(std::string_view reason);
 
   transport::Any transport;
   Client client;
@@ -133,6 +135,10 @@ CONVOY_FUNCTION void ClientAndServer::fail_and_throw(const CommError& error) {
   transport.accuse(error.culprit < 0 ? transport.rank() : error.culprit);
   withdraw(error.origin());
   throw error;
+}
+
+CONVOY_FUNCTION void ClientAndServer::give_up(std::string_view reason) {
+  fail_and_throw(CommError({transport.rank(), -1, operation, 0, 0, 0}, reason));
 }
 
 CONVOY_FUNCTION bool ClientAndServer::progress() {
@@ -211,9 +217,11 @@ CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(Client
 /// workers have the same parameters; in between only the servers update the parameters. In a step, a worker
 /// sends each server its part of each bucket's gradients. The step is over when the parameters have come
 /// back; the parameters of a bucket may be written from the bucket's `begin` on. With sync, all workers make
-/// the same number of steps. Gradients and parameters are read and written in place: worker 0's parameters
-/// must stay as they are from `serve` to the end of its first step, and a server may add up gradients in its
-/// own gradient arena.
+/// the same number of steps. If an exception has ended a training on all workers, the next `serve` begins
+/// another one with worker 0's parameters, or throws CommError on all of them if a worker was in the middle
+/// of a step. Gradients and parameters are read and written in place: worker 0's parameters must stay as they
+/// are from `serve` to the end of its first step, and a server may add up gradients in its own gradient
+/// arena.
 class AnyParameterServer : public OnSpans<AnyParameterServer> {
  public:
   using Space = memory::Host;
@@ -284,6 +292,10 @@ class AnyParameterServer : public OnSpans<AnyParameterServer> {
   using Ends = detail::ClientAndServer;
 
   int server() const { return service_.server_of(rank(), size()); }
+  // Prepares for the next training, which begins as the last one did.
+  void start_over();
+  // The same if no worker has called `dismiss`, because an exception has ended the last training.
+  void start_over_after_exception();
   // Whether servers can read an arena in place.
   bool reached(std::span<float> arena) const;
 
@@ -330,7 +342,7 @@ CONVOY_FUNCTION void AnyParameterServer::all_reduce_with_servers(void* values, s
   if (served_)
     fail<ConfigError>("comm \"", policy(),
                       "\": its server ranks take part in no other exchange until they are dismissed, as at a "
-                      "checkpoint and at the end of a fit");
+                      "checkpoint and at the end of a fit that no exception ends");
   const auto ring = schedule::View::of<schedule::Ring>();
   const int segments =
       segments_for(count, size_of(reduction.type), ring.blocks(size()), everyone_->options());
@@ -423,6 +435,7 @@ CONVOY_FUNCTION void AnyParameterServer::serve(ServerUpdate update) {
     fail<ConfigError>("comm \"", policy(),
                       "\" applies each worker's gradients on arrival, so that no rule can decide over the "
                       "whole gradient of a step; use ps");
+  if (served_) start_over_after_exception();
   served_ = true;
   ends.client.decide_first(update.decides());
   if (rank() == 0 && role() == Role::worker) ends.client.start();
@@ -444,10 +457,29 @@ CONVOY_FUNCTION void AnyParameterServer::dismiss() {
   ends.wait("leaving the servers", [](Ends& e) {
     return e.server.over() && e.server.delivered() && e.client.served() && e.client.delivered();
   });
-  if (serves()) ends.server.start_over();
-  ends.client.start_over();
+  start_over();
+}
+
+CONVOY_FUNCTION void AnyParameterServer::start_over() {
+  if (serves()) ends_->server.start_over();
+  ends_->client.start_over();
   group_.barrier();
   served_ = false;
+}
+
+CONVOY_FUNCTION void AnyParameterServer::start_over_after_exception() {
+  Ends& ends = *ends_;
+  ends.server.admit();  // if the exception came before the first step
+  const bool between_steps = ends.client.between_steps();
+  if (between_steps)
+    ends.wait("starting over after an exception", [](Ends& e) { return e.client.delivered(); });
+  double in_steps = between_steps ? 0 : 1;
+  all_reduce(std::span<double>(&in_steps, 1), sum);
+  if (in_steps > 0)
+    ends.give_up(
+        "an exception ended the last fit in the middle of a step; construct the trainer again and restore it "
+        "from a checkpoint");
+  start_over();
 }
 #endif
 
