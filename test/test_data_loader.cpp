@@ -5,15 +5,20 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <future>
 #include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "allocations.hpp"
 #include "data_files.hpp"
 #include "skip.hpp"
+#include <convoy/core/stuck.hpp>
 #include <convoy/data/data.hpp>
 
 using namespace convoy;
@@ -249,6 +254,36 @@ TEST_CASE("loader: a data set that does not deliver is named at the deadline") {
   const Batch* third = patient();
   REQUIRE(third != nullptr);
   CHECK(samples_of(*third).front() == 20);
+}
+
+TEST_CASE("loader: a data set that never delivers ends the process, since its reader cannot be abandoned") {
+  FILE* const said = std::tmpfile();
+  REQUIRE(said != nullptr);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    dup2(fileno(said), STDERR_FILENO);
+    std::promise<void> gate;
+    const Counting set{.count = 40, .wait_at = 10, .gate = gate.get_future().share()};
+    try {
+      Loader loader(set, {.batch = 10, .shuffle = false, .deadline = Seconds(0.5)});
+      loader.start(0);
+      while (loader.next() != nullptr) continue;
+    } catch (const data::DataError&) {
+      std::_Exit(1);
+    }
+    std::_Exit(2);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == stuck_exit_code);
+  char line[200] = {};
+  std::rewind(said);
+  CHECK(std::fgets(line, sizeof line, said) != nullptr);
+  std::fclose(said);
+  CHECK(contains(
+      line, "data: the data set is still being read 0.5 s after its loader was to end; the process ends"));
 }
 
 TEST_CASE("loader: ranks that are threads share one data set") {

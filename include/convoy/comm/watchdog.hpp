@@ -4,12 +4,12 @@
 
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
+#include <convoy/core/stuck.hpp>
 
 #if CONVOY_DEFINITIONS
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <thread>
 #endif
@@ -19,7 +19,7 @@ namespace convoy::comm {
 /// Ends the process with `exit_code` unless it is destroyed within the limit.
 class Watchdog {
  public:
-  static constexpr int exit_code = 86;
+  static constexpr int exit_code = stuck_exit_code;
 
   /// `call` names the watched call ("MPI_Finalize"); `rank` is -1 if it is not known yet. `why` follows the
   /// limit in the sentence (", because ..."). Both texts must outlive the watchdog.
@@ -78,8 +78,7 @@ class Watchdog::Thread {
         if (g->deadline.expired()) {
           std::fprintf(stderr, "rank %d: %s did not return within %.3g s%s; the process ends\n", g->rank,
                        g->call, g->deadline.elapsed(), g->why);
-          std::fflush(stderr);
-          std::_Exit(exit_code);
+          end_stuck_process();
         }
   }
   std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <memory_resource>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include <convoy/core/clock.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/hash.hpp>
+#include <convoy/core/stuck.hpp>
 #include <convoy/data/dataset.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/data/permutation.hpp>
@@ -66,7 +68,8 @@ struct LoaderOptions {
   int ahead = 0;
   /// Accept a set smaller than one global batch, as evaluation may.
   bool allow_short = false;
-  /// How long `next` waits for a batch before it throws.
+  /// How long `next` waits for a batch before it throws, and the destructor for pieces being read before it
+  /// ends the process.
   Seconds deadline{300};
   /// Allocates the batches, for example in pinned memory; must outlive the loader.
   std::pmr::memory_resource* memory = memory::pages();
@@ -97,7 +100,9 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  /// Stops reading ahead; waits for the pieces of batches being read.
+  /// Stops reading ahead; waits for the pieces of batches being read. A piece that is not read within the
+  /// deadline ends the process with `stuck_exit_code` and a sentence on stderr: its thread cannot be
+  /// abandoned, because it uses a data set that may be destroyed next.
   ~Loader() { stop(); }
 
   /// Steps in an epoch, the same on every rank.
@@ -208,11 +213,22 @@ Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
 template <class D, bool valid>
 void Loader<D, valid>::stop() {
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     quit_ = true;
     ++order_number_;
+    wake_reader_.notify_all();
+    // A thread that has stopped reading a dropped batch notifies.
+    const auto at_rest = [&] {
+      return std::none_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.filling; });
+    };
+    if (!wake_reader_.wait_until(lock, Deadline(options_.deadline).end(), at_rest)) {
+      std::fprintf(
+          stderr,
+          "data: the data set is still being read %g s after its loader was to end; the process ends\n",
+          options_.deadline.count());
+      end_stuck_process();
+    }
   }
-  wake_reader_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
