@@ -1,12 +1,19 @@
-// Compiled with -ffast-math, with which std::isfinite is always true: NaN and infinity are still noticed.
+// Compiled with -ffast-math, with which std::isfinite is always true and (x + c) - c is x: NaN and infinity
+// are still noticed, and the functions of exec::Host and the rounding of the int8 codec are still exact.
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <iostream>
+#include <numbers>
 #include <vector>
 
+#include <convoy/comm/codec/int8.hpp>
 #include <convoy/comm/shares.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/finite.hpp>
+#include <convoy/exec/host/kernel/activation.hpp>
+#include <convoy/exec/host/kernel/functions.hpp>
 #include <convoy/optim/adam.hpp>
 #include <convoy/optim/guard.hpp>
 #include <convoy/optim/optimizer.hpp>
@@ -32,6 +39,46 @@ bool throws(auto&& run) {
     return true;
   }
   return false;
+}
+
+/// The largest error of F at W-wide vectors between -20 and 20, relative to the value or to `floor`.
+template <class F, int W>
+double largest_error(auto&& wanted, double floor, float least = -20, float most = 20) {
+  double largest = 0;
+  for (int step = 0; step < 4096; step += W) {
+    simd::Vec<float, W> x, y;
+    for (int i = 0; i < W; ++i) x[i] = least + (most - least) * static_cast<float>(step + i) / 4095;
+    y = x;
+    F::apply(y);
+    for (int i = 0; i < W; ++i) {
+      const double is = wanted(static_cast<double>(x[i]));
+      largest = std::max(largest, std::abs(static_cast<double>(y[i]) - is) / std::max(std::abs(is), floor));
+    }
+  }
+  return largest;
+}
+
+struct Exponential {
+  static void apply(auto& x) { exec::host::exponential(x); }
+};
+
+template <int W>
+void check_functions() {
+  check(largest_error<Exponential, W>([](double x) { return std::exp(x); }, 0, -87, 0) < 3e-7, "exponential");
+  check(largest_error<exec::host::Logistic, W>([](double x) { return 1 / (1 + std::exp(-x)); }, 0) < 6e-7,
+        "sigmoid");
+  check(largest_error<exec::host::HyperbolicTangent, W>([](double x) { return std::tanh(x); }, 0) < 6e-7,
+        "tanh");
+  check(largest_error<exec::host::GeluErf, W>(
+            [](double x) { return x * 0.5 * std::erfc(-x / std::numbers::sqrt2); }, 1) < 3e-6,
+        "gelu");
+}
+
+/// The int8 codec's rounding of `value` where a byte is 1, to nearest and halves to even.
+float rounded(float value) {
+  float byte;
+  comm::codec::Int8::round(byte, value, {.unit = 1, .inverse = 1});
+  return byte;
 }
 
 }  // namespace
@@ -69,5 +116,11 @@ int main() {
   step.global_rows = 1;
   sums.of(step, 0);
   check(throws<ExecError>([&] { sums.report(step, false, 1); }), "a loss of NaN ends the training");
+
+  check_functions<4>();
+  check_functions<8>();
+  check_functions<16>();
+  const volatile float between = 2.7f, half = -4.5f;
+  check(rounded(between) == 3 && rounded(half) == -4, "int8 rounds to the nearest");
   return failures == 0 ? 0 : 1;
 }

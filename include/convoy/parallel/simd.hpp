@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 
 #define CONVOY_INLINE [[gnu::always_inline]] inline
 
@@ -63,6 +64,14 @@ CONVOY_INLINE void load(V& v, const void* from) {
 template <class V>
 CONVOY_INLINE void store(void* to, const V& v) {
   __builtin_memcpy(to, &v, sizeof(V));
+}
+/// With -ffast-math a compiler may simplify (x + c) - c to x. It does not if x + c is settled between the
+/// two. Without that flag this is nothing. V is float or a vector of any width; memory holds them all.
+template <class V>
+CONVOY_INLINE constexpr void settle([[maybe_unused]] V& v) {
+#if (defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)) && !defined(__CUDA_ARCH__)
+  if (!std::is_constant_evaluated()) asm("" : "+m"(v));
+#endif
 }
 /// to = from, each element converted.
 template <class To, class From>

@@ -68,6 +68,7 @@ struct Int8 {
     byte = value * scale.inverse;
     byte = byte < 127 ? byte : V{} + 127;  // only rounding exceeds 127; nothing fuses across a selection
     byte = byte + 12582912.0f;             // 1.5 * 2^23: rounds to nearest even
+    simd::settle(byte);
     byte = byte - 12582912.0f;
     value = value - byte * scale.unit;
   }

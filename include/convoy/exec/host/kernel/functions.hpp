@@ -13,9 +13,11 @@ CONVOY_INLINE void exponential(V& x) {
   using Ints = decltype(x < x);
   constexpr float round =
       12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits
-  const V biased = x * 1.44269504088896341f + round;
+  V biased = x * 1.44269504088896341f + round;
+  simd::settle(biased);
   const V n = biased - round;
   V r = x - n * 0.693359375f;
+  simd::settle(r);  // the two parts of ln 2 stay apart
   r = r - n * -2.12194440e-4f;
   V p = r * 1.9875691500e-4f + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
