@@ -61,7 +61,7 @@ endmacro()
 # The sources that match a pattern without suffix: .cpp, and .cu if there is CUDA.
 macro(convoy_sources out pattern)
   file(GLOB ${out} CONFIGURE_DEPENDS ${pattern}.cpp)
-  if(CMAKE_CUDA_COMPILER)
+  if(convoy_compiles_cuda)
     file(GLOB convoy_cuda_sources CONFIGURE_DEPENDS ${pattern}.cu)
     list(APPEND ${out} ${convoy_cuda_sources})
   endif()

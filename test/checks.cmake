@@ -164,7 +164,7 @@ if(cuda_available)
                                      ${CMAKE_CURRENT_BINARY_DIR}/emulated.flags "${bases}" ${cuda_available})
   set_tests_properties(headers.cuda PROPERTIES TIMEOUT 600 LABELS "headers;cuda" FIXTURES_REQUIRED ${std})
 endif()
-if(CMAKE_CUDA_COMPILER)
+if(convoy_compiles_cuda)
   # Without the host's components: nvcc's front end crashes on the loops of exec::Host. In programs, convoy::compiled keeps them
   # from nvcc.
   write_flags(${CMAKE_CURRENT_BINARY_DIR}/cuda.flags ${cuda_components})
@@ -184,13 +184,13 @@ if(CMAKE_CUDA_COMPILER)
 endif()
 
 # Spills and registers of the kernels, as nvcc reports them for one architecture.
-if(CMAKE_CUDA_COMPILER)
+if(convoy_compiles_cuda)
   add_test(NAME kernels.registers COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/kernels/check.sh ${CMAKE_CUDA_COMPILER}
                                           ${CMAKE_CURRENT_BINARY_DIR}/cuda.flags)
   set_tests_properties(kernels.registers PROPERTIES TIMEOUT 600 LABELS cuda)
 endif()
 
-if(CMAKE_CUDA_COMPILER)
+if(convoy_compiles_cuda)
   add_test(NAME limits.nvcc.deep_models
            COMMAND ${CMAKE_CUDA_COMPILER} -std=c++20 --expt-relaxed-constexpr -Wno-deprecated-gpu-targets -I${public_include} -x cu
                    -cuda -o ${CMAKE_CURRENT_BINARY_DIR}/deep_models.ii ${CMAKE_CURRENT_SOURCE_DIR}/limits/deep_models.cpp)
@@ -257,7 +257,7 @@ if(found_components)
                  OPTIONS -DPROGRAM=trainer)
   endif()
 endif()
-if(convoy_cuda_FOUND AND CMAKE_CUDA_COMPILER)
+if(convoy_compiles_cuda)
   add_consumer(cuda PROJECT cuda COMPONENTS cuda
                OPTIONS -DCMAKE_CUDA_COMPILER=${CMAKE_CUDA_COMPILER} -DCMAKE_CUDA_ARCHITECTURES=80-virtual)
 endif()
