@@ -34,7 +34,7 @@ struct Lion {
     return {lr, o.beta1, o.beta2, o.weight_decay};
   }
 
-  /// V is float or a vector of floats; optim::square_root replaces std::sqrt for vectors.
+  /// V is float or a vector of floats; optim::square_root(root, x) is root = std::sqrt(x) for both.
   template <class V>
   CONVOY_INLINE static void update(V& p, const V& g, V (&momentum)[1], const Constants& k) {
     const V zero{}, one = zero + 1.0f;
