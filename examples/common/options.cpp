@@ -377,7 +377,7 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    code = app.exit(error);
+    code = app.exit(error) == 0 ? 0 : 1;  // CLI11 has a code for each kind of error
     return false;
   }
   choose_exchange(choices, o);
