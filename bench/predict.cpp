@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "../examples/common/command_line.hpp"
 #include "../examples/common/numbers.hpp"
 #include "../examples/common/printed.hpp"
 #include "predict/calibrate.hpp"
@@ -346,7 +347,7 @@ int main(int argc, char** argv) {
         "predict calibrate FILE: fits a cluster's parameters to measured throughputs");
     Options options;
     add_options(app, options);
-    CLI11_PARSE(app, argc, argv);
+    if (const auto code = examples::parse_command_line(app, argc, argv)) return *code;
     run(app, options);
     examples::expect_printed();
   } catch (const std::exception& error) {

@@ -33,6 +33,7 @@
 #include <cuda_runtime_api.h>
 #endif
 
+#include "common/command_line.hpp"
 #include "common/printed.hpp"
 
 using namespace convoy;
@@ -343,7 +344,7 @@ int run(int argc, char** argv) {
   CLI::App app{"Reports what limits a gradient exchange on this machine or, under mpirun, this allocation"};
   bool as_json = false;
   app.add_flag("--json", as_json, "Print one JSON object");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = examples::parse_command_line(app, argc, argv)) return *code;
 
   Findings found;
   int rank = 0;

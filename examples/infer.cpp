@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "common/command_line.hpp"
 #include "common/existing.hpp"
 #include "common/gpt2_weights.hpp"
 #include "common/numbers.hpp"
@@ -173,7 +174,7 @@ int run(int argc, char** argv) {
       ->check(examples::not_negative());
   app.add_option("--threads", w.threads, "Number of threads (0: one per available processor)")
       ->check(examples::not_negative());
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = examples::parse_command_line(app, argc, argv)) return *code;
   infer(w);
   return 0;
 }

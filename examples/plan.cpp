@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "common/command_line.hpp"
 #include "common/numbers.hpp"
 #include "common/printed.hpp"
 #include <convoy/graph/dynamic.hpp>
@@ -269,7 +270,7 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->check(examples::positive());
   app.add_flag("--json", w.json, "Print one JSON object");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = examples::parse_command_line(app, argc, argv)) return *code;
   try {
     const Model model = model_of(w);
     const DynamicPlan plan(

@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "../../examples/common/command_line.hpp"
 #include "sources.hpp"
 #include <convoy/core/file.hpp>
 #include <convoy/sim/cluster_file.hpp>
@@ -199,7 +200,7 @@ int calibrate(int argc, char** argv) {
                  "Write the cluster of the last --predict setting to this file, for predict")
       ->needs(predict);
   app.add_option("--json", options.json, "Write all results to this file as JSON");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = examples::parse_command_line(app, argc, argv)) return *code;
   return run(options);
 }
 

@@ -13,6 +13,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "command_line.hpp"
 #include "numbers.hpp"
 #include <convoy/core/error.hpp>
 #include <convoy/optim/schedule.hpp>
@@ -374,10 +375,8 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
   app.footer(table_of("--comm", convoy::comm::policies) + table_of("--comm of GPUs", choices.gpu_policies) +
              table_of("--codec", convoy::comm::codecs) + table_of("--transport", convoy::comm::transports) +
              table_of("--transport of GPUs", choices.gpu_transports));
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    code = app.exit(error) == 0 ? 0 : 1;  // CLI11 has a code for each kind of error
+  if (const auto ends = parse_command_line(app, argc, argv)) {
+    code = *ends;
     return false;
   }
   choose_exchange(choices, o);
