@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <numbers>
+#include <type_traits>
 #include <vector>
 
+#include <convoy/comm/codec/half.hpp>
 #include <convoy/comm/codec/int8.hpp>
 #include <convoy/comm/shares.hpp>
+#include <convoy/core/dtype.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/finite.hpp>
 #include <convoy/exec/host/kernel/activation.hpp>
@@ -81,6 +85,33 @@ float rounded(float value) {
   return byte;
 }
 
+/// Whether a codec sends a value that is not finite as such, and keeps none of it as error feedback.
+template <class Codec>
+bool sends_not_finite(float value) {
+  constexpr std::int64_t count = Codec::block;
+  std::vector<float> values(count, 0.5f), error(count), back(count);
+  values[7] = value;
+  std::vector<std::byte> encoded(static_cast<std::size_t>(Codec::bytes(count)));
+  Codec::encode(encoded.data(), values.data(), error.data(), count);
+  Codec::decode(back.data(), encoded.data(), count);
+  return !is_finite(back[7]) &&
+         std::all_of(error.begin(), error.end(), [](float left) { return is_finite(left); });
+}
+
+/// The same for elements of half the width.
+template <class E>
+bool sends_half_not_finite(float value) {
+  constexpr std::int64_t count = 37;
+  std::vector<float> values(count, 0.5f), error(count), back(count);
+  values[7] = values[36] = value;
+  std::vector<E> encoded(count);
+  using Codec = std::conditional_t<std::is_same_v<E, bf16>, comm::codec::Bf16, comm::codec::F16>;
+  Codec::encode(encoded.data(), values.data(), error.data(), count);
+  Codec::decode(back.data(), encoded.data(), count);
+  return !is_finite(back[7]) && !is_finite(back[36]) &&
+         std::all_of(error.begin(), error.end(), [](float left) { return is_finite(left); });
+}
+
 }  // namespace
 
 static_assert(is_finite(1.0f) && is_finite(-1e308) && is_finite(0.0) && !is_nan(1.0f) && !is_nan(-0.0));
@@ -120,6 +151,13 @@ int main() {
   check_functions<4>();
   check_functions<8>();
   check_functions<16>();
+  for (const std::uint32_t special : {0x7fc00000u, 0x7f800000u, 0xff800000u}) {
+    const volatile std::uint32_t bits = special;
+    const auto value = std::bit_cast<float>(std::uint32_t{bits});
+    check(sends_not_finite<comm::codec::Int8>(value), "int8 sends what is not finite");
+    check(sends_half_not_finite<bf16>(value), "bf16 sends what is not finite");
+    check(sends_half_not_finite<f16>(value), "f16 sends what is not finite");
+  }
   const volatile float between = 2.7f, half = -4.5f;
   check(rounded(between) == 3 && rounded(half) == -4, "int8 rounds to the nearest");
   return failures == 0 ? 0 : 1;

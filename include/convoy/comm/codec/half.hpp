@@ -43,7 +43,9 @@ struct EncodeHalf {
     Half::store(to, v);
     Half::load(back, to);
     e = v - back;
-    e = e - e == 0 ? e : typename Half::Value{};  // a non-finite value is sent, not kept
+    typename Half::Value same = e;
+    simd::settle(same);
+    e = e - same == 0 ? e : typename Half::Value{};  // a non-finite value is sent, not kept
     simd::store(error, e);
   }
 };

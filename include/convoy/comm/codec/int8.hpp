@@ -74,6 +74,8 @@ struct Int8 {
   }
 
  private:
+  static constexpr std::int32_t infinity = 0x7f800000, not_a_number = 0x7fc00000;  // bits of floats
+
   struct Encode {
     template <int W>
     CONVOY_INLINE static void run(std::byte* to, const float* values, float* error, std::int64_t count) {
@@ -85,23 +87,22 @@ struct Int8 {
         const std::int64_t n = count - begin < block ? count - begin : block;
         alignas(64) float sums[block] = {};
         for (std::int64_t i = 0; i < n; ++i) sums[i] = values[begin + i] + error[begin + i];
-        Value largest{}, doubt{}, v;
+        // The bits of magnitudes are in the order of the magnitudes, and those of NaN and infinities come
+        // last. A comparison of numbers would not find these with -ffast-math.
+        Whole largest{}, bits;
         for (std::int64_t i = 0; i < block; i += W) {
-          simd::load(v, sums + i);
-          doubt = doubt + v * 0.0f;
-          v = v < 0 ? -v : v;
-          largest = v > largest ? v : largest;
+          simd::load(bits, sums + i);
+          bits = bits & 0x7fffffff;
+          largest = bits > largest ? bits : largest;
         }
-        float most = 0, finite = 0;
-        for (int k = 0; k < W; ++k) {
-          most = largest[k] > most ? largest[k] : most;
-          finite += doubt[k];
-        }
-        const bool sound = finite == 0 && most <= std::numeric_limits<float>::max();
-        const Scale scale = scale_of(sound ? most : 0);
-        const float unit = sound ? scale.unit : std::numeric_limits<float>::quiet_NaN();
+        std::int32_t most = 0;
+        for (int k = 0; k < W; ++k) most = largest[k] > most ? largest[k] : most;
+        const bool sound = most < infinity;
+        const Scale scale = scale_of(std::bit_cast<float>(sound ? most : 0));
+        const auto unit = sound ? std::bit_cast<std::int32_t>(scale.unit) : not_a_number;
         std::memcpy(scales + b * 4, &unit, 4);
         for (std::int64_t i = 0; i < block; i += W) {
+          Value v;
           simd::load(v, sums + i);
           v = sound ? v : Value{};  // a non-finite value is sent, not kept
           Value rounded;
