@@ -41,6 +41,22 @@ TEST_CASE("a checkpoint that is removed is whole or not there") {
   CHECK(whole);
 }
 
+TEST_CASE("a rank can tell whether a checkpoint is written without waiting for it") {
+  const TemporaryFolder folder;
+  const train::CheckpointOptions options{.directory = folder.path, .deadline = Seconds(60)};
+  train::CheckpointFolder first(options, 0, 2), other(options, 1, 2);
+  CHECK(first.ends_within(Seconds(0)));
+  first.snapshot(1);
+  first.write();
+  CHECK(!first.ends_within(Seconds(0.01)));  // the other rank's file is not there
+  other.snapshot(1);
+  other.write();
+  CHECK(first.ends_within(Seconds(60)));
+  CHECK(first.newest() == 1);
+  first.wait();
+  other.wait();
+}
+
 TEST_CASE("what other ranks hold of the optimizer's state is found by slot and element") {
   const TemporaryFolder folder;
   io::SafetensorsWriter first, second, other;

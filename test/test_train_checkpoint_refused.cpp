@@ -355,8 +355,8 @@ TEST_CASE_TEMPLATE("a rank that cannot write its files of a checkpoint is not wa
   const fs::path partial = folder.path / "step-2.partial";
   const std::string file =
       partial / (std::is_same_v<Comm, Sharded> ? "rank-1.shard.safetensors" : "rank-1.safetensors");
-  std::vector<std::string> told(2);
-  Threads::World(2).run([&](Threads endpoint) {
+  std::vector<std::string> told(3);
+  Threads::World(3).run([&](Threads endpoint) {
     Made<Comm> trainer({.batch = 6}, endpoint, comm::Options{.deadline = Seconds(20)});
     train::Checkpoints checkpoints(trainer, {.directory = folder.path, .every = 2, .deadline = Seconds(60)});
     const auto on_step = [&](const train::StepReport& step) {
@@ -365,12 +365,13 @@ TEST_CASE_TEMPLATE("a rank that cannot write its files of a checkpoint is not wa
     };
     try {
       trainer.fit(training, {.epochs = 2, .on_step = on_step, .log = nullptr, .keeper = &checkpoints});
-    } catch (const CheckpointError& error) {
+    } catch (const Error& error) {
       told[static_cast<std::size_t>(trainer.rank())] = error.what();
     }
   });
   CHECK(told[0] == "checkpoint: rank 1 could not write " + file);
   CHECK(told[1] == file + " cannot be written: Is a directory");
+  CHECK(told[2] == "checkpoint is refused by rank 0: checkpoint: rank 1 could not write " + file);
   CHECK(names_in(folder.path) == std::vector<std::string>{"step-2.partial"});
 }
 

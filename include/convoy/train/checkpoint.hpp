@@ -180,7 +180,10 @@ class Checkpoints final : public Keeper {
   /// `finish`.
   void keep(const FitPosition& position) override {
     if (trainer_.steps_done() == kept_) return;
-    if (!open_) open();
+    if (open_)
+      await_written();
+    else
+      open();
     FitPosition at = position;
     Snapshot& snapshot = folder_.snapshot(trainer_.steps_done());
     snapshot.divided = copy_.divided();
@@ -198,15 +201,14 @@ class Checkpoints final : public Keeper {
   }
 
   void finish() override {
-    folder_.wait();
+    await_written();
     close();
   }
 
  private:
   // Makes the folder this run's own.
   void open() {
-    // For what a fit that an exception ended left to write.
-    all_or_none(trainer_.comm(), "checkpoint", [&] { folder_.wait(); });
+    await_written();  // for what a fit that an exception ended left to write
     if (const std::int64_t newest = find_newest(); newest >= 0 && !folder_.options().resume)
       fail<ConfigError>("checkpoint: ", folder_.of(newest).string(),
                         " already exists: resume from it, or choose another folder");
@@ -219,6 +221,13 @@ class Checkpoints final : public Keeper {
     all_or_none(trainer_.comm(), "checkpoint", [&] { copy_.prepare(); });
     expect_shared();
     open_ = true;
+  }
+  // Waits until all ranks have written their parts of the last checkpoint. Meanwhile the ranks exchange a
+  // number again and again, because a slow disk must not make a rank miss the deadline of an exchange. Throws
+  // on all ranks if one could not write.
+  void await_written() {
+    while (common_number(trainer_.comm(), folder_.ends_within(Seconds(0.05)) ? 0 : 1) > 0) continue;
+    all_or_none(trainer_.comm(), "checkpoint", [&] { folder_.wait(); });
   }
   void close() {
     folder_.unlock();

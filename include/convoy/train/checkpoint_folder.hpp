@@ -2,6 +2,7 @@
 // thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -93,6 +94,8 @@ class CheckpointFolder {
   void write();
   /// Waits until everything is written. Throws the error that prevented it.
   void wait();
+  /// Whether everything is written, or could not be, within the limit.
+  bool ends_within(Seconds limit) const;
 
  private:
   std::filesystem::path file_of(const std::filesystem::path& folder, int rank) const {
@@ -125,6 +128,7 @@ class CheckpointFolder {
   int rank_, world_;
   FileLock lock_;
   Snapshot snapshot_;  // which the thread writes
+  std::atomic<bool> writes_ = false;
   std::thread thread_;
   std::exception_ptr failure_;
 };
@@ -217,6 +221,12 @@ CONVOY_FUNCTION void CheckpointFolder::wait() {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
+CONVOY_FUNCTION bool CheckpointFolder::ends_within(Seconds limit) const {
+  const Deadline deadline(limit);
+  while (writes_ && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  return !writes_;
+}
+
 CONVOY_FUNCTION Snapshot& CheckpointFolder::snapshot(std::int64_t step) {
   wait();
   snapshot_.clear();
@@ -226,6 +236,7 @@ CONVOY_FUNCTION Snapshot& CheckpointFolder::snapshot(std::int64_t step) {
 }
 
 CONVOY_FUNCTION void CheckpointFolder::write() try {
+  writes_ = true;
   thread_ = std::thread([this] {
 #if defined(__linux__)
     // Linux lowers the priority of this thread alone. Where all processors compute, the writing is then
@@ -237,8 +248,10 @@ CONVOY_FUNCTION void CheckpointFolder::write() try {
     } catch (...) {
       failure_ = std::current_exception();
     }
+    writes_ = false;
   });
 } catch (const std::system_error& error) {
+  writes_ = false;
   fail<CheckpointError>(of(snapshot_.step).string(),
                         " cannot be written: the system cannot start a thread: ", error.what());
 }

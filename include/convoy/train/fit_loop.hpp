@@ -141,8 +141,8 @@ FitReport FitLoop<Replica>::fit(const data::DatasetRef& set, const FitOptions& o
   // An epoch that a resumed fit has begun may have all its steps and lack its evaluation.
   const bool begun = at.next_row > 0 && at.epoch < options.epochs;
   for (bool more = begun || run.goes_on(); more; more = run.goes_on()) end_epoch(run, train_epoch(run));
-  if (options.keeper != nullptr) options.keeper->finish();
   dismiss_servers(false, at);
+  if (options.keeper != nullptr) options.keeper->finish();
   summarize(run.fit, run.times);
   return std::move(run.fit);
 }
