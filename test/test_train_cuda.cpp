@@ -145,7 +145,7 @@ TEST_CASE("cuda: the state is copied in a few calls, whatever the number of para
     void tensor(std::string_view, const Shape&, std::span<float>) override {}
     void later(std::string_view, const Shape&, Compute) override { ++tensors; }
     void shard(std::string_view, Range, Compute) override {}
-    void read_shards(std::string_view, Range, std::span<float>) const override {}
+    void read_shards(std::string_view, Range, std::span<float>) override {}
     void counter(std::string_view, std::int64_t&) override {}
   };
   const auto calls_of = []<class Model>(Model, int tensors) {
