@@ -386,18 +386,19 @@ TEST_CASE("a folder with the name of a negative step is no checkpoint") {
   CHECK(fs::exists(folder.path / "step--6.partial"));
 }
 
-TEST_CASE("ranks that do not see one folder end before the first step, and leave no mark") {
+TEST_CASE("ranks that do not see one folder end before the first step, and leave neither mark nor lock") {
   const TemporaryFolder folder;
   Threads::World(3).run([&](Threads endpoint) {
     Made<AllReduce> trainer({.batch = 6}, endpoint, comm::Options{.deadline = Seconds(20)});
     const fs::path own = folder.path / (trainer.rank() == 1 ? "one" : "other");
+    const std::string refusal = concat("checkpoint: rank 1 does not see the folder ", own.string(),
+                                       " of rank 0; the folder must be one that all ranks see");
     train::Checkpoints checkpoints(trainer, {.directory = own, .deadline = Seconds(0.2)});
-    CHECK_THROWS_WITH_AS(trainer.fit(training, {.log = nullptr, .keeper = &checkpoints}),
-                         concat("checkpoint: rank 1 does not see the folder ", own.string(),
-                                " of rank 0; the folder must be one that all ranks see")
-                             .c_str(),
+    CHECK_THROWS_WITH_AS(trainer.fit(training, {.log = nullptr, .keeper = &checkpoints}), refusal.c_str(),
                          CheckpointError);
     CHECK(trainer.steps_done() == 0);
+    CHECK_THROWS_WITH_AS(checkpoints.keep({}), refusal.c_str(), CheckpointError);
+    if (trainer.rank() == 0) CHECK_NOTHROW(train::CheckpointFolder({.directory = own}, 0, 1).lock());
   });
   for (const char* own : {"one", "other"}) CHECK(names_in(folder.path / own).empty());
 }

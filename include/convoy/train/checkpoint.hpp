@@ -123,12 +123,14 @@ class Checkpoints final : public Keeper {
   /// Throws on all ranks if one cannot use the folder: that rank throws CheckpointError, the others a
   /// ConfigError that repeats its reason. The same if another run writes to the folder, which rank 0 locks
   /// from here to `finish`.
-  FitPosition resume(std::int64_t samples = 0) override try {
+  FitPosition resume(std::int64_t samples = 0) override {
     open();
-    return restore(samples).value_or(FitPosition{});
-  } catch (...) {
-    close();
-    throw;
+    try {
+      return restore(samples).value_or(FitPosition{});
+    } catch (...) {
+      close();
+      throw;
+    }
   }
 
   /// Restores the trainer to the newest checkpoint, if any, and returns its position. Only reads: the folder
@@ -206,8 +208,8 @@ class Checkpoints final : public Keeper {
   }
 
  private:
-  // Makes the folder this run's own.
-  void open() {
+  // Makes the folder this run's own, until `close`; not if it throws.
+  void open() try {
     await_written();  // for what a fit that an exception ended left to write
     if (const std::int64_t newest = find_newest(); newest >= 0 && !folder_.options().resume)
       fail<ConfigError>("checkpoint: ", folder_.of(newest).string(),
@@ -221,6 +223,9 @@ class Checkpoints final : public Keeper {
     all_or_none(trainer_.comm(), "checkpoint", [&] { copy_.prepare(); });
     expect_shared();
     open_ = true;
+  } catch (...) {
+    close();
+    throw;
   }
   // Waits until all ranks have written their parts of the last checkpoint. Meanwhile the ranks exchange a
   // number again and again, because a slow disk must not make a rank miss the deadline of an exchange. Throws
