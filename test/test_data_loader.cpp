@@ -89,6 +89,8 @@ std::vector<std::vector<int>> epoch_of(L& loader, std::int64_t epoch, std::int64
     CHECK(batch->epoch == epoch);
     CHECK(batch->step == first + static_cast<std::int64_t>(batches.size()));
     batches.push_back(samples_of(*batch));
+    CHECK(std::equal(batch->indices.begin(), batch->indices.end(), batches.back().begin(),
+                     batches.back().end(), [](std::uint64_t a, int b) { return a == std::uint64_t(b); }));
   }
   CHECK(loader.next() == nullptr);
   return batches;

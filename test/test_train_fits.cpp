@@ -400,3 +400,20 @@ TEST_CASE("a batch with a null field is refused") {
   CHECK_THROWS_WITH_AS(trainer.step({fields, batch}), "exec: field 0 of a batch is a null pointer",
                        ConfigError);
 }
+
+TEST_CASE("a label that is no class is named by its sample of the data set, in a fit and an evaluation") {
+  class Mislabeled : public Blobs {
+   public:
+    Mislabeled() : Blobs(50) {}
+    void read(std::size_t index, data::Sample out) const {
+      Blobs::read(index, out);
+      if (index == 37) out.as<i32>(1)[0] = classes;
+    }
+  };
+  const Mislabeled set;
+  const std::string refusal =
+      concat("exec: the label 'label' of sample 37 is ", int{classes}, ", expected 0 to ", classes - 1);
+  Alone<Plain> trainer({.batch = batch});
+  CHECK_THROWS_WITH_AS(trainer.fit(set, epochs(1)), refusal.c_str(), ExecError);
+  CHECK_THROWS_WITH_AS(trainer.evaluate(set), refusal.c_str(), ExecError);
+}

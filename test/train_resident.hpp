@@ -109,7 +109,7 @@ TEST_CASE("a resident set is refused by an Exec of the host, and with a label th
   train_cuda::Alone<Cuda> trainer(config_of<train_cuda::Alone<Cuda>>({}));
   const Foreign foreign(67);
   CHECK_THROWS_WITH_AS(trainer.fit(foreign, {.log = nullptr, .resident = true}),
-                       "exec: the label 'label' of row 33 is 5, expected 0 to 4", ExecError);
+                       "exec: the label 'label' of sample 33 is 5, expected 0 to 4", ExecError);
 }
 
 TEST_CASE_TEMPLATE("cuda: steps that are enqueued together have the results and reports of single steps", P,

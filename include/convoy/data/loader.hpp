@@ -39,6 +39,8 @@ struct Batch {
   /// The fields, and where the column of each begins.
   std::span<const Field> fields;
   std::span<std::byte* const> columns;
+  /// Which sample of the data set each row is.
+  std::span<const std::uint64_t> indices = {};
 
   /// The elements of field `i` of all rows. Throws DataError if the field does not exist or holds another
   /// type.
@@ -124,24 +126,17 @@ class Loader {
  private:
   struct Slot {
     Samples samples;
+    std::vector<std::uint64_t> indices;
     Batch batch;
     bool filling = false;  // a thread writes into it, perhaps for an epoch that has been dropped
     bool filled = false;   // the thread has read the batch or thrown
     std::exception_ptr failure = {};
   };
 
-  /// State of a reading thread: an epoch's order, and the sample indices of one batch.
-  struct Reader {
-    Permutation order{0, 0, 0};
-    std::vector<std::uint64_t> indices;
-  };
-
-  /// Reads one batch; gives up between pieces of it when `abandoned()`.
+  /// Reads one batch of an epoch in its order; gives up between pieces of it when `abandoned()`.
   template <class Abandoned>
-  void fill(Reader& reader, Slot& slot, std::int64_t epoch, std::int64_t step, Abandoned abandoned) const;
-  Reader new_reader() const {
-    return {.indices = std::vector<std::uint64_t>(static_cast<std::size_t>(plan_.most_rows()))};
-  }
+  void fill(const Permutation& order, Slot& slot, std::int64_t epoch, std::int64_t step,
+            Abandoned abandoned) const;
   Slot& slot(std::int64_t batch) { return slots_[static_cast<std::size_t>(batch) % slots_.size()]; }
 
   /// Rows that are read between two calls of `abandoned()`.
@@ -154,14 +149,14 @@ class Loader {
   void stop();
   /// A reading thread: claims and reads batches of the latest `start`, one at a time, while there are free
   /// slots.
-  void run(Reader& reader);
+  void run();
   /// Moves `ready_` past the batches that have been read in the meantime.
   void advance();
 
   const D& set_;
   LoaderOptions options_;
   BatchPlan plan_;
-  Reader own_;  // used by a loader without threads
+  Permutation order_{0, 0, 0};  // used by a loader without threads
   std::vector<Slot> slots_;
 
   std::mutex mutex_;
@@ -178,10 +173,7 @@ class Loader {
 
 template <class D, bool valid>
 Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
-    : set_(set),
-      options_(options),
-      plan_(set.size(), options.batch, options.shard, options.allow_short),
-      own_(new_reader()) {
+    : set_(set), options_(options), plan_(set.size(), options.batch, options.shard, options.allow_short) {
   if (options.prefetch < 0)
     fail<ConfigError>("data: the number of batches read ahead is negative: ", options.prefetch);
   if (options.held < 1 || options.ahead < 0)
@@ -197,12 +189,12 @@ Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
       static_cast<std::size_t>(std::max({options.prefetch, options.ahead, readers}) + options.held));
   for (Slot& slot : slots_) {
     slot.samples = Samples(set.fields(), static_cast<std::size_t>(plan_.most_rows()), options.memory);
+    slot.indices.resize(static_cast<std::size_t>(plan_.most_rows()));
     slot.batch.fields = slot.samples.fields();
     slot.batch.columns = slot.samples.columns();
   }
   try {
-    for (int r = 0; r < readers; ++r)
-      threads_.emplace_back([this, reader = new_reader()]() mutable { run(reader); });
+    for (int r = 0; r < readers; ++r) threads_.emplace_back([this] { run(); });
   } catch (const std::exception& error) {
     const std::size_t started = threads_.size();
     stop();
@@ -247,7 +239,7 @@ void Loader<D, valid>::start(std::int64_t epoch, std::int64_t step) {
     failure_ = nullptr;
   }
   wake_reader_.notify_all();
-  if (threads_.empty()) own_.order = order_of(plan_, options_.seed, epoch);
+  if (threads_.empty()) order_ = order_of(plan_, options_.seed, epoch);
 }
 
 template <class D, bool valid>
@@ -280,7 +272,7 @@ const Batch* Loader<D, valid>::wait_for(std::unique_lock<std::mutex>& lock, int 
   if (first_ < 0) fail<ConfigError>("data: a loader needs start(epoch) before its first batch");
   if (step >= plan_.steps()) return nullptr;
   if (threads_.empty()) {
-    for (; ready_ <= at; ++ready_) fill(own_, slot(ready_), epoch_, first_ + ready_, [] { return false; });
+    for (; ready_ <= at; ++ready_) fill(order_, slot(ready_), epoch_, first_ + ready_, [] { return false; });
   } else {
     const auto arrived = [&] { return ready_ > at || failure_ != nullptr; };
     if (!wake_caller_.wait_until(lock, Deadline(options_.deadline).end(), arrived))
@@ -293,13 +285,13 @@ const Batch* Loader<D, valid>::wait_for(std::unique_lock<std::mutex>& lock, int 
 
 template <class D, bool valid>
 template <class Abandoned>
-void Loader<D, valid>::fill(Reader& reader, Slot& slot, std::int64_t epoch, std::int64_t step,
+void Loader<D, valid>::fill(const Permutation& order, Slot& slot, std::int64_t epoch, std::int64_t step,
                             Abandoned abandoned) const {
   const Range rows = plan_.rows(step);
-  const auto all = std::span(reader.indices).first(static_cast<std::size_t>(rows.size()));
+  const auto all = std::span(slot.indices).first(static_cast<std::size_t>(rows.size()));
   const auto first = static_cast<std::uint64_t>(plan_.places(step).begin);
   if (options_.shuffle)
-    reader.order.read(first, all);
+    order.read(first, all);
   else
     std::iota(all.begin(), all.end(), first);
   for (std::size_t i = 0; i < all.size(); i += piece) {
@@ -312,10 +304,11 @@ void Loader<D, valid>::fill(Reader& reader, Slot& slot, std::int64_t epoch, std:
   slot.batch.step = step;
   slot.batch.rows = rows.size();
   slot.batch.global_rows = plan_.global(step).size();
+  slot.batch.indices = all;
 }
 
 template <class D, bool valid>
-void Loader<D, valid>::run(Reader& reader) {
+void Loader<D, valid>::run() {
   std::uint64_t at_work_on = 0;
   std::unique_lock lock(mutex_);
   while (true) {
@@ -330,7 +323,7 @@ void Loader<D, valid>::run(Reader& reader) {
     };
 
     lock.unlock();
-    reader.order = order_of(plan_, options_.seed, epoch);
+    const Permutation order = order_of(plan_, options_.seed, epoch);
     lock.lock();
     while (true) {
       wake_reader_.wait(lock, [&] { return over() || free(); });
@@ -343,7 +336,7 @@ void Loader<D, valid>::run(Reader& reader) {
       lock.unlock();
       std::exception_ptr thrown;
       try {
-        fill(reader, mine, epoch, step, abandoned);
+        fill(order, mine, epoch, step, abandoned);
       } catch (...) {
         thrown = std::current_exception();
       }

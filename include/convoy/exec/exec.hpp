@@ -70,6 +70,8 @@ class RowMaker {
 struct BatchView {
   std::span<const void* const> fields;
   int rows = 0;
+  /// Which sample of a data set each row is, for errors; empty if that is not known.
+  std::span<const std::uint64_t> samples = {};
   /// Used instead of `fields` if the Exec satisfies TakesMadeRows.
   RowMaker* maker = nullptr;
 };

@@ -10,20 +10,23 @@
 
 namespace convoy::exec {
 
-/// Throws ExecError if a number that node `n` of the plan supplies is neither in [begin, end) nor `ignored`.
-/// The error numbers rows from `first_row`.
-inline void expect_indices(const Plan& plan, int n, const i32* numbers, int rows, int begin, int end,
-                           int ignored = graph::no_label, std::int64_t first_row = 0) {
+/// Throws ExecError if a number of `numbers`, the field of node `n` of the plan, is neither in [begin, end)
+/// nor `ignored`.
+inline void expect_indices(const Plan& plan, int n, const i32* numbers, const BatchView& batch, int begin,
+                           int end, int ignored = graph::no_label) {
   const graph::Node& node = plan.node(n);
   const auto a_row = node.shape.size();
-  for (std::int64_t i = 0; i < rows * a_row; ++i)
+  for (std::int64_t i = 0; i < batch.rows * a_row; ++i)
     if ((numbers[i] < begin || numbers[i] >= end) && (numbers[i] != ignored || ignored == graph::no_label)) {
+      const auto row = static_cast<std::size_t>(i / a_row);
+      const std::string of =
+          batch.samples.empty() ? concat("row ", row) : concat("sample ", batch.samples[row]);
       const std::string position = node.shape.rank > 0 ? concat(" at position ", i % a_row) : "";
       const std::string or_none =
           ignored != graph::no_label ? concat(", or ", ignored, " where there is none") : "";
       fail<ExecError>("exec: the ", graph::is<graph::LabelInput>(node) ? "label" : "input", " '", node.name,
-                      "' of row ", first_row + i / a_row, position, " is ", numbers[i], ", expected ", begin,
-                      " to ", end - 1, or_none);
+                      "' of ", of, position, " is ", numbers[i], ", expected ", begin, " to ", end - 1,
+                      or_none);
     }
 }
 
@@ -45,9 +48,8 @@ inline void expect_fields(const Plan& plan, const BatchView& batch) {
 }
 
 /// Throws ConfigError unless a batch has 1 to `most` rows and the fields of the plan; throws ExecError for a
-/// label that is not one of its classes and for an index out of range. The error numbers rows from
-/// `first_row`.
-inline void expect_batch(const Plan& plan, const BatchView& batch, int most, std::int64_t first_row = 0) {
+/// label that is not one of its classes and for an index out of range.
+inline void expect_batch(const Plan& plan, const BatchView& batch, int most) {
   expect_rows(batch, most);
   expect_fields(plan, batch);
   const auto field_of = [&](int n) {
@@ -59,12 +61,11 @@ inline void expect_batch(const Plan& plan, const BatchView& batch, int most, std
   for (int n = 0; n < g.count.nodes; ++n) {
     if (graph::is<graph::LabelInput>(g.nodes[n])) {
       const auto [classes, ignored] = g.attributes<graph::LabelInput>(n);
-      expect_indices(plan, n, field_of(n), batch.rows, 0, classes, ignored, first_row);
+      expect_indices(plan, n, field_of(n), batch, 0, classes, ignored);
     } else if (const auto by = graph::operation_indices[static_cast<std::size_t>(g.nodes[n].op)](g, n);
                by.input >= 0) {
       const int numbers = g.input(n, by.input);
-      expect_indices(plan, numbers, field_of(numbers), batch.rows, by.begin, by.end, graph::no_label,
-                     first_row);
+      expect_indices(plan, numbers, field_of(numbers), batch, by.begin, by.end);
     }
   }
 }

@@ -47,7 +47,7 @@ class Binding {
       if (stand_ins_[i].size() < words) stand_ins_[i].resize(words, from.value);
       pointers_[i] = stand_ins_[i].data();
     }
-    return {pointers_, static_cast<int>(batch.rows)};
+    return {pointers_, static_cast<int>(batch.rows), batch.indices};
   }
 
   /// The index of the data set's field for the model's input `k`.

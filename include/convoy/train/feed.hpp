@@ -82,8 +82,8 @@ class ResidentFeed final : public Feed, private exec::RowMaker {
       data::Batch batch;
       batch.rows = static_cast<std::int64_t>(some.size());
       batch.columns = samples.columns();
-      exec::expect_batch(plan, binding_.view(batch), static_cast<int>(some.size()),
-                         static_cast<std::int64_t>(first));
+      batch.indices = some;
+      exec::expect_batch(plan, binding_.view(batch), static_cast<int>(some.size()));
       there_.take(first, samples, some.size());
     }
   }
