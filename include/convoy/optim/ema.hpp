@@ -13,8 +13,8 @@
 namespace convoy::optim {
 
 /// Updates parameters exactly as rule R does, and keeps an exponential moving average of them. Training,
-/// `evaluate` and `save_weights` use the parameters. The averages are state: `visit_state` visits them as
-/// `optimizer.ema.<name>`, and so does the training.safetensors of a checkpoint. The average of a
+/// `evaluate` and `save_weights` use the parameters, except within train::with_averages. The averages are
+/// state: `visit_state` visits them as `optimizer.ema.<name>`, and checkpoints keep them. The average of a
 /// parameter is its state "ema", which starts as the parameters after the first step. Frozen parameters and
 /// dead taps that do not decay are never updated: they equal their average, and their state stays 0. A
 /// training that resumes must therefore freeze the same parameters: the average of one that is no longer
