@@ -238,7 +238,7 @@ std::string operation_difference(const fixtures::File& file, const std::string& 
       exec_compare::forward(e, {fields, rows}, training ? exec::Mode::train : exec::Mode::evaluate);
   // The fixtures hold gradients of the mean over the rows, or over the labels that count. 1 / count may not
   // be exact in a float, and loss scales are floats.
-  auto count = static_cast<double>(exec::known_count(plan, 0, rows));
+  double count = exec::known_count(plan, 0, rows);
   if (count < 0) {
     count = 0;
     exec::add_counts_by_value(plan, {fields, rows}, {&count, 1});

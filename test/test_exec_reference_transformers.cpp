@@ -50,12 +50,11 @@ std::string step_difference(const Plan& plan, const std::string& model, double t
   std::vector<double> counts(plan.losses.size());
   std::vector<float> scales;
   for (std::size_t l = 0; l < counts.size(); ++l) {
-    counts[l] = static_cast<double>(exec::known_count(plan, static_cast<int>(l), rows));
-    if (counts[l] < 0) counts[l] = 0;
+    counts[l] = std::max(0.0, exec::known_count(plan, l, rows));
   }
   exec::add_counts_by_value(plan, batch, counts);
   for (std::size_t l = 0; l < counts.size(); ++l) {
-    const auto& name = plan.node(plan.losses[l]).name;
+    const auto& name = plan.node(plan.losses[l].node).name;
     found.compare(concat(model, " ", name), result.losses[l] / counts[l],
                   file[concat(model, "/loss/", name)].scalar());
     scales.push_back(static_cast<float>(1 / counts[l]));

@@ -316,6 +316,9 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
           g.cross_entropy(g.flatten(image(g)), g.label("label", 10), {.name = "loss"});
         }) == "model: loss compares logits of [48] with a label of [10] classes");
   CHECK(refusal([&](auto& g) { g.loss(image(g)); }) == "model: a loss must be one number a row, not [3x4x4]");
+  for (const float weight : {0.0f, -1.0f, std::numeric_limits<float>::infinity()})
+    CHECK(refusal([&](auto& g) { g.loss(g.input("number", {}), {.weight = weight}); }) ==
+          "model: the weight of a loss must be positive and finite");
   CHECK(refusal([&](auto& g) { g.loss(g.input("number", {}, {.dtype = DType::i32})); }) ==
         "model: loss needs an input of another element type than that of []");
   CHECK(refusal([&](auto& g) {

@@ -151,7 +151,7 @@ TEST_CASE("graph: whatever a stage reads is alive while it runs, forward and bac
       const int last = training ? 2 * stages - 1 : stages;
       for (const auto& output : plan.outputs)
         if (owner(output.node) >= 0) CHECK(alive(owner(output.node), ValueKind::output, last));
-      for (const int loss : plan.losses) CHECK(alive(owner(loss), ValueKind::output, last));
+      for (const graph::Loss& loss : plan.losses) CHECK(alive(owner(loss.node), ValueKind::output, last));
       for (const auto& metric : plan.metrics)
         for (int i = 0; i < metric.inputs; ++i)
           if (const int n = owner(plan.graph.edges[metric.input + i]); n >= 0)
@@ -197,7 +197,7 @@ TEST_CASE("graph: every node is in one stage, and only the next node of a stage 
         for (int other = 0; other < nodes; ++other) readers += reads_of(other, n);
         CHECK(readers == 1);
         for (const auto& output : plan.outputs) CHECK(output.node != n);
-        for (const int loss : plan.losses) CHECK(loss != n);
+        for (const graph::Loss& loss : plan.losses) CHECK(loss.node != n);
         for (const auto& metric : plan.metrics)
           CHECK(std::count(plan.graph.edges + metric.input, plan.graph.edges + metric.input + metric.inputs,
                            n) == 0);
@@ -481,6 +481,7 @@ TEST_CASE("graph: the fingerprint tells element types, attributes, custom types,
     int stride = 1, custom = 0, positions = 0;
     bool frozen = false, swapped = false, shared = false, second = false;
     const char* name = "named";
+    float weight = 1;
   };
   const auto fingerprint = [](const Settings& s) {
     const DynamicPlan plan([&](auto& g) {
@@ -495,7 +496,7 @@ TEST_CASE("graph: the fingerprint tells element types, attributes, custom types,
       auto a = g.parameter("a", {6, 6}), b = g.parameter("b", {6, 6});
       row = g.linear(g.linear(row, a), s.shared ? a : b);
       auto loss = g.cross_entropy(row, g.label("label", 6));
-      g.loss(loss);
+      g.loss(loss, {.weight = s.weight});
       if (s.second) g.loss(loss);
     });
     return plan.plan().fingerprint;
@@ -511,7 +512,8 @@ TEST_CASE("graph: the fingerprint tells element types, attributes, custom types,
                                   fingerprint({.swapped = true}),
                                   fingerprint({.shared = true}),
                                   fingerprint({.second = true}),
-                                  fingerprint({.name = "other"})};
+                                  fingerprint({.name = "other"}),
+                                  fingerprint({.weight = 0.5f})};
   CHECK(std::set<std::uint64_t>(std::begin(prints), std::end(prints)).size() == std::size(prints));
   CHECK(fingerprint({.custom = 2}) == fingerprint({.custom = 2}));
   CHECK(fingerprint({.scale = 0.5f}) == fingerprint({}));  // only inputs of bytes have a scale

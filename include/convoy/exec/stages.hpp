@@ -147,7 +147,7 @@ CONVOY_FUNCTION std::vector<char> find_gradients(const Plan& plan) {
     for (int k = 0; k < node.uses; ++k)
       depends[n] |= static_cast<char>(plan.trained(plan.graph.parameter(static_cast<int>(n), k)));
   }
-  for (const int loss : plan.losses) reaches[static_cast<std::size_t>(loss)] = 1;
+  for (const graph::Loss& loss : plan.losses) reaches[static_cast<std::size_t>(loss.node)] = 1;
   for (std::size_t n = count; n-- > 0;)
     for (int i = 0; reaches[n] != 0 && i < plan.nodes[n].inputs; ++i) reaches[input(n, i)] = 1;
   for (std::size_t n = 0; n < count; ++n) depends[n] = static_cast<char>(depends[n] && reaches[n]);

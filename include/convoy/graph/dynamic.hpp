@@ -54,7 +54,8 @@ class DynamicPlan {
   void refer_to_tables();
 
   std::vector<graph::Node> nodes_;
-  std::vector<int> edges_, uses_, losses_;
+  std::vector<int> edges_, uses_;
+  std::vector<graph::Loss> losses_;
   std::vector<std::uint32_t> words_;
   std::vector<const graph::CustomCalls*> calls_;
   std::vector<graph::Parameter> parameters_;

@@ -27,6 +27,7 @@ enum class Common : int {
   parameter_does_not_fit,
   input_is_of_another_dtype,
   loss_is_not_a_number,
+  weight_is_not_positive,
   name_too_long,
   name_taken,
   scopes_too_deep,
@@ -99,6 +100,8 @@ consteval bool refuse() {
     static_assert(holds<Where, left>, "convoy: this operation needs an input of another element type");
   else if constexpr (which == Common::loss_is_not_a_number)
     static_assert(holds<Where, left>, "convoy: a loss must be one number a row");
+  else if constexpr (which == Common::weight_is_not_positive)
+    static_assert(holds<Model>, "convoy: the weight of a loss must be positive and finite");
   else if constexpr (which == Common::name_too_long)
     static_assert(holds<Where>,
                   "convoy: a name within its scopes must be of at most 63 characters, those of its "
@@ -144,6 +147,8 @@ inline std::string explain(Common which, const Name& where, const Shape& left, c
       return concat(where, " needs an input of another element type than that of ", left);
     case Common::loss_is_not_a_number:
       return concat("a loss must be one number a row, not ", left);
+    case Common::weight_is_not_positive:
+      return "the weight of a loss must be positive and finite";
     case Common::name_too_long:
       return concat("the name beginning with ", where, " is longer than 63 characters");
     case Common::name_taken:

@@ -77,6 +77,13 @@ struct Output {
   int node = -1;
 };
 
+/// A loss, which is `weight` times the mean of its node over the rows, or over the labels that count.
+struct Loss {
+  int node = -1;
+  float weight = 1;
+  friend constexpr bool operator==(const Loss&, const Loss&) = default;
+};
+
 /// A number measured on every batch: the sum over its rows, which a user's `measure` returns.
 struct Metric {
   Name name;
@@ -112,7 +119,7 @@ struct Graph {
   const Statistic* statistics = nullptr;
   const Output* outputs = nullptr;
   const Metric* metrics = nullptr;
-  const int* losses = nullptr;  ///< the losses; the sum of their means over rows or labels is minimized
+  const Loss* losses = nullptr;  ///< their weighted sum is minimized
   Counts count;
 
   /// The node that is input `i` of node `n`.

@@ -33,7 +33,7 @@ struct Plan {
   std::span<const graph::Statistic> statistic_list;
   std::span<const graph::Output> outputs;
   std::span<const graph::Metric> metrics;
-  std::span<const int> losses;
+  std::span<const graph::Loss> losses;
   std::span<const graph::Stage> stages;  ///< the units of execution, in forward order
   std::span<const int> members;          ///< the nodes of the stages
   std::span<const int> stage_of;         ///< for each node; -1 for inputs and labels
@@ -135,7 +135,10 @@ constexpr std::uint64_t fingerprint(const Graph& g) {
     mix(g.parameters[p].group);
   }
   mix(g.count.losses);
-  for (int i = 0; i < g.count.losses; ++i) mix(g.losses[i]);
+  for (int i = 0; i < g.count.losses; ++i) {
+    mix(g.losses[i].node);
+    mix(std::bit_cast<std::uint32_t>(g.losses[i].weight));
+  }
   mix(g.count.outputs);
   for (int i = 0; i < g.count.outputs; ++i) {
     hash = hash_of(g.outputs[i].name.view(), hash);
@@ -235,7 +238,7 @@ struct StaticTables {
   Statistic statistics[room(N.statistics)] = {};
   Output outputs[room(N.outputs)] = {};
   Metric metrics[room(N.metrics)] = {};
-  int losses[room(N.losses)] = {};
+  Loss losses[room(N.losses)] = {};
 
   constexpr Tables tables() {
     return {nodes, edges, uses, words, calls, parameters, statistics, outputs, metrics, losses};

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 
@@ -47,6 +48,10 @@ struct NameOption {
   std::string_view name = {};
 };
 
+struct LossOptions {
+  float weight = 1;
+};
+
 /// The tables that a trace fills; all null in the first run, which only counts entries.
 struct Tables {
   Node* nodes = nullptr;
@@ -58,7 +63,7 @@ struct Tables {
   Statistic* statistics = nullptr;
   Output* outputs = nullptr;
   Metric* metrics = nullptr;
-  int* losses = nullptr;
+  Loss* losses = nullptr;
 };
 
 class Tracer {
@@ -85,12 +90,14 @@ class Tracer {
   }
 
   /// Adds a loss to minimize: the mean of `x` over the rows, or over the labels that count. Several losses
-  /// are summed.
-  constexpr void loss(Tensor x) {
+  /// are summed by their weights.
+  constexpr void loss(Tensor x, LossOptions o = {}) {
     last_ = Name("loss");
     if (x.shape.rank != 0) report(Common::loss_is_not_a_number, x.shape);
+    if (!(o.weight > 0 && o.weight <= std::numeric_limits<float>::max()))
+      report(Common::weight_is_not_positive, x.shape);
     real(x);
-    push(tables_.losses, &Counts::losses, x.node);
+    push(tables_.losses, &Counts::losses, Loss{x.node, o.weight});
   }
 
   /// Declares `x` an output of the model under `name`.
@@ -282,6 +289,11 @@ class Tracer {
     counts_.*count = at + 1;
   }
   constexpr void push(Metric* table, int Counts::*count, const Metric& value) {
+    const int at = counts_.*count;
+    if (at < room_.*count) table[at] = value;
+    counts_.*count = at + 1;
+  }
+  constexpr void push(Loss* table, int Counts::*count, const Loss& value) {
     const int at = counts_.*count;
     if (at < room_.*count) table[at] = value;
     counts_.*count = at + 1;

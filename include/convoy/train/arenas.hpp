@@ -98,7 +98,7 @@ CONVOY_FUNCTION std::vector<bool> are_matrices(const Plan& plan) {
   };
   for (int n = 0; n < plan.graph.count.nodes; ++n)
     if (graph::operation_looks_up[static_cast<std::size_t>(plan.node(n).op)]) by_element(n);
-  for (const int loss : plan.losses) by_element(plan.graph.input(loss, 0));
+  for (const graph::Loss& loss : plan.losses) by_element(plan.graph.input(loss.node, 0));
   return are;
 }
 

@@ -94,8 +94,7 @@ Evaluation Evaluator<Replica>::evaluate(Feed& feed, const data::BatchPlan& batch
       results.expect();
       exec::add_counts_by_value(plan_, batch, counts);
       for (std::size_t l = 0; l < losses; ++l)
-        if (const std::int64_t known = exec::known_count(plan_, l, batch.rows); known >= 0)
-          counts[l] += static_cast<double>(known);
+        if (const double known = exec::known_count(plan_, l, batch.rows); known >= 0) counts[l] += known;
       rest[2] += static_cast<double>(batch.rows);
       take(Replica::latency);
     }

@@ -151,14 +151,14 @@ class Execution {
     }
     const auto keep = [&](int n) { program_.keep(program_.value(n), last); };
     for (const auto& output : plan.outputs) keep(output.node);
-    for (const int loss : plan.losses) keep(loss);
+    for (const graph::Loss& loss : plan.losses) keep(loss.node);
     for (const auto& argument : measured_.arguments) keep(argument.node);
     take_metrics();
 
     // Backward is planned in the order in which it runs, because the first contribution to a gradient assigns
     // it.
-    for (const int loss : plan.losses)
-      seeds_.push_back(program_.contribute(loss, true, static_cast<int>(graph_stages_.size())));
+    for (const graph::Loss& loss : plan.losses)
+      seeds_.push_back(program_.contribute(loss.node, true, static_cast<int>(graph_stages_.size())));
     for (std::size_t s = graph_stages_.size(); s-- > 0;) {
       const Value& output = program_.value(graph_stages_[s].output);
       runs_backward_[s] = stages_[s] != nullptr && output.wants_gradient && output.contributions > 0;
@@ -412,7 +412,7 @@ class Execution {
   void sum_losses() {
     const Plan& plan = program_.plan();
     for (std::size_t l = 0; l < plan.losses.size(); ++l)
-      sum_vector(stream(), rows(), program_.template address<float>(program_.value(plan.losses[l]).data),
+      sum_vector(stream(), rows(), program_.template address<float>(program_.value(plan.losses[l].node).data),
                  reinterpret_cast<double*>(results_) + l, false);
   }
 

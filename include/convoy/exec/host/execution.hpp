@@ -44,14 +44,14 @@ class Execution {
     const int last = program_.last_time();
     auto keep = [&](int n) { program_.keep(program_.value(n), last); };
     for (const auto& output : plan.outputs) keep(output.node);
-    for (const int loss : plan.losses) keep(loss);
+    for (const graph::Loss& loss : plan.losses) keep(loss.node);
     for (const auto& metric : plan.metrics)
       for (int i = 0; i < metric.inputs; ++i) keep(plan.graph.edges[metric.input + i]);
 
     // Backward is planned in the order in which it runs, because the first stage to reach a value assigns its
     // gradient.
-    for (const int loss : plan.losses)
-      seeds_.push_back(program_.contribute(loss, true, static_cast<int>(count)));
+    for (const graph::Loss& loss : plan.losses)
+      seeds_.push_back(program_.contribute(loss.node, true, static_cast<int>(count)));
     for (std::size_t s = count; s-- > 0;) {
       const Value& output = program_.value(graph_stages_[s].output);
       runs_backward_[s] = stages_[s] != nullptr && output.wants_gradient && output.contributions > 0;
@@ -182,7 +182,7 @@ class Execution {
 
   void sum_losses() {
     for (std::size_t l = 0; l < losses_.size(); ++l) {
-      const float* loss = program_.input(program_.plan().losses[l]);
+      const float* loss = program_.input(program_.plan().losses[l].node);
       losses_[l] = 0;
       for (int r = 0; r < rows(); ++r) losses_[l] += static_cast<double>(loss[r]);
     }

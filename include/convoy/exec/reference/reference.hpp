@@ -143,9 +143,10 @@ class Reference {
     for (int n = 0; n < node_count(); ++n)
       if (!plan_.node(n).given)
         kernels_[static_cast<std::size_t>(plan_.node(n).op)].forward(reference::Frame<T>(*this, n));
-    for (const int loss : plan_.losses) {
+    for (const graph::Loss& loss : plan_.losses) {
       double sum = 0;
-      for (int r = 0; r < rows_; ++r) sum += static_cast<double>(at(loss).value[static_cast<std::size_t>(r)]);
+      for (int r = 0; r < rows_; ++r)
+        sum += static_cast<double>(at(loss.node).value[static_cast<std::size_t>(r)]);
       measured.losses.push_back(sum);
     }
     for (const graph::Metric& metric : plan_.metrics) measured.metrics.push_back(measure(metric));
@@ -164,7 +165,7 @@ class Reference {
     for (auto& state : nodes_) std::fill(state.gradient.begin(), state.gradient.end(), T(0));
     for (std::size_t l = 0; l < plan_.losses.size(); ++l)
       for (int r = 0; r < rows_; ++r)
-        at(plan_.losses[l]).gradient[static_cast<std::size_t>(r)] += static_cast<T>(scales[l]);
+        at(plan_.losses[l].node).gradient[static_cast<std::size_t>(r)] += static_cast<T>(scales[l]);
 
     // In reverse stage order every consumer of a value comes before its producer, and the gradients of
     // parameters become final in the order of the arena.

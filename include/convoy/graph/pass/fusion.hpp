@@ -80,7 +80,7 @@ constexpr void count_readers(const Graph& g, int* readers, int* consumer) {
   // Outputs, losses and inputs of metrics must be stored. Counting each as two further readers keeps them
   // from being fused away.
   for (int i = 0; i < g.count.outputs; ++i) readers[g.outputs[i].node] += 2;
-  for (int i = 0; i < g.count.losses; ++i) readers[g.losses[i]] += 2;
+  for (int i = 0; i < g.count.losses; ++i) readers[g.losses[i].node] += 2;
   for (int i = 0; i < g.count.metrics; ++i)
     for (int k = 0; k < g.metrics[i].inputs; ++k) readers[g.edges[g.metrics[i].input + k]] += 2;
 }

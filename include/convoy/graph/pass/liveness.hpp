@@ -77,7 +77,7 @@ constexpr void find_lifetimes(const Graph& g, const Stage* stages, int stage_cou
     if (stage_of[n] >= 0) later(value(n, ValueKind::output), last);
   };
   for (int i = 0; i < g.count.outputs; ++i) keep(g.outputs[i].node);
-  for (int i = 0; i < g.count.losses; ++i) keep(g.losses[i]);
+  for (int i = 0; i < g.count.losses; ++i) keep(g.losses[i].node);
   for (int i = 0; i < g.count.metrics; ++i)
     for (int k = 0; k < g.metrics[i].inputs; ++k) keep(g.edges[g.metrics[i].input + k]);
 }
