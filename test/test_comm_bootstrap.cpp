@@ -348,6 +348,15 @@ TEST_CASE("a port in use is named") {
   CHECK(contains(sentences[0], "MASTER_PORT"));
 }
 
+TEST_CASE("an address that a name has twice is listened at once") {
+  const int port = free_port();
+  comm::detail::Addresses found("127.0.0.1", port, false), again("127.0.0.1", port, false);
+  found.first->ai_next = std::exchange(again.first, nullptr);
+  std::string reason;
+  CHECK(comm::detail::listeners_at(found, port, reason).size() == 1);
+  CHECK(reason == "");
+}
+
 TEST_CASE("a listener that is not rank 0 is told apart") {
   const Listener other;
   std::thread server([&] {

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -104,6 +105,14 @@ struct Addresses {
     hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
     code = getaddrinfo(host, std::to_string(port).c_str(), &hints, &first);
     if (code != 0) first = nullptr;
+  }
+  /// Whether an earlier address of the list is the same: /etc/hosts may give a name in several lines.
+  bool repeats(const addrinfo& address) const {
+    for (const addrinfo* earlier = first; earlier != &address; earlier = earlier->ai_next)
+      if (earlier->ai_addrlen == address.ai_addrlen &&
+          std::memcmp(earlier->ai_addr, address.ai_addr, address.ai_addrlen) == 0)
+        return true;
+    return false;
   }
   Addresses(const Addresses&) = delete;
   Addresses& operator=(const Addresses&) = delete;

@@ -56,6 +56,29 @@ struct Heading {
   std::uint64_t sequence = 0, bytes = 0;
 };
 
+/// Sockets that listen at the addresses, as far as that is possible; `reason` is why an address is not among
+/// them. Throws ConfigError if another program listens at one.
+inline std::vector<Socket> listeners_at(const Addresses& found, int port, std::string& reason) {
+  std::vector<Socket> open;
+  for (const addrinfo* a = found.first; a != nullptr; a = a->ai_next) {
+    if (found.repeats(*a)) continue;
+    Socket one(::socket(a->ai_family, a->ai_socktype, a->ai_protocol));
+    if (one) {
+      one.set(SOL_SOCKET, SO_REUSEADDR, 1);
+      if (a->ai_family == AF_INET6) one.set(IPPROTO_IPV6, IPV6_V6ONLY, 1);
+      if (::bind(one.get(), a->ai_addr, a->ai_addrlen) == 0 && ::listen(one.get(), 1024) == 0) {
+        open.push_back(std::move(one));
+        continue;
+      }
+      if (errno == EADDRINUSE)
+        fail<ConfigError>("bootstrap: rank 0 cannot listen at port ", port,
+                          ", which another program uses; choose another MASTER_PORT");
+    }
+    reason = std::strerror(errno);
+  }
+  return open;
+}
+
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span<const T, 1>(&value, 1));
@@ -144,23 +167,8 @@ class TcpBootstrap {
   std::vector<Socket> listen() const {
     const bool here = loopback(world_.host);
     const detail::Addresses found(here ? world_.host.c_str() : nullptr, world_.port, !here);
-    std::vector<Socket> open;
     std::string reason = found.code != 0 ? gai_strerror(found.code) : "there is no address";
-    for (const addrinfo* a = found.first; a != nullptr; a = a->ai_next) {
-      Socket one(::socket(a->ai_family, a->ai_socktype, a->ai_protocol));
-      if (one) {
-        one.set(SOL_SOCKET, SO_REUSEADDR, 1);
-        if (a->ai_family == AF_INET6) one.set(IPPROTO_IPV6, IPV6_V6ONLY, 1);
-        if (::bind(one.get(), a->ai_addr, a->ai_addrlen) == 0 && ::listen(one.get(), 1024) == 0) {
-          open.push_back(std::move(one));
-          continue;
-        }
-        if (errno == EADDRINUSE)
-          fail<ConfigError>("bootstrap: rank 0 cannot listen at port ", world_.port,
-                            ", which another program uses; choose another MASTER_PORT");
-      }
-      reason = std::strerror(errno);
-    }
+    std::vector<Socket> open = detail::listeners_at(found, world_.port, reason);
     if (open.empty()) fail<ConfigError>("bootstrap: rank 0 cannot listen at ", place(), ": ", reason);
     return open;
   }
