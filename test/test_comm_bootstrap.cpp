@@ -408,6 +408,26 @@ TEST_CASE("a rank that is late is named on all ranks") {
   CHECK(culprits[2] == 1);
 }
 
+TEST_CASE("ranks that call after rank 0 has given up learn who was late, as does the late one") {
+  std::vector<int> culprits;
+  std::atomic<bool> over = false;
+  run(
+      3, free_port(), Seconds(0.5),
+      [&](TcpBootstrap& world) {
+        std::array<std::byte, 8> mine{};
+        std::array<std::byte, 24> all{};
+        while (world.rank() != 0 && !over) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        try {
+          world.all_gather(mine, all);
+        } catch (...) {
+          over = true;
+          throw;
+        }
+      },
+      {}, "127.0.0.1", &culprits);
+  CHECK(culprits == std::vector{1, 1, 1});
+}
+
 TEST_CASE("a rank that does something else is told so") {
   const auto sentences = run(2, free_port(), Seconds(10), [](TcpBootstrap& world) {
     std::array<std::byte, 8> data{};

@@ -423,7 +423,7 @@ class TcpBootstrap {
     return call;
   }
 
-  // Throws CommError. Rank 0 tells the others first, so that all name the same culprit.
+  // Throws CommError. Rank 0 tells the others first, the culprit included, so that all name the same culprit.
   [[noreturn]] void lose(const Call& call, int peer, int culprit, std::size_t bytes,
                          std::string_view reason) {
     broken_ = true;
@@ -431,7 +431,7 @@ class TcpBootstrap {
       const detail::Heading failed{
           .kind = detail::Kind::failed, .culprit = culprit, .sequence = call.sequence};
       for (int r = 1; r < size(); ++r)
-        if (r != culprit && peers_[index(r)]) tell(peers_[index(r)], detail::bytes_of(failed));
+        if (peers_[index(r)]) tell(peers_[index(r)], detail::bytes_of(failed));
     }
     peers_.clear();
     throw CommError({.rank = rank(),
@@ -451,8 +451,11 @@ class TcpBootstrap {
   void send(const Call& call, int peer, std::span<const std::byte> data) {
     const detail::Heading heading{.kind = call.kind, .sequence = call.sequence, .bytes = data.size()};
     const Socket& socket = peers_[index(peer)];
-    check(call, peer, send_all(socket, detail::bytes_of(heading), call.deadline), data.size());
-    check(call, peer, send_all(socket, data, call.deadline), data.size());
+    detail::Moved moved = send_all(socket, detail::bytes_of(heading), call.deadline);
+    if (moved == detail::Moved::all) moved = send_all(socket, data, call.deadline);
+    // Rank 0 says who is to blame before it closes the connection.
+    if (moved == detail::Moved::closed && rank() != 0) receive(call, peer, {});
+    check(call, peer, moved, data.size());
   }
 
   void receive(const Call& call, int peer, std::span<std::byte> data) {
