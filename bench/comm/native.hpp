@@ -54,7 +54,10 @@ inline void add_native(std::vector<Case>& cases, const Place<transport::Mpi>& pl
   const std::string tail = concat("native/mpi/f32/", bytes);
   const std::int64_t count = bytes / 4, n = place.size();
   // MPI's blocks are of equal size, and in place the result is at the beginning of the buffer.
-  if (count % n == 0) add_halves<Native, float>(cases, place, tail, bytes, {0, count / n});
+  if (count % n == 0)
+    add_halves<Native, float>(cases, place, tail, bytes, {0, count / n}, [part = count / n](int rank) {
+      return convoy::Range{rank * part, (rank + 1) * part};
+    });
   add_broadcast<Native, float>(cases, place, tail, bytes);
 }
 
