@@ -341,6 +341,11 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
         "model: it declares no loss, so nothing can be trained");
   CHECK(refusal([&](auto& g) { g.parameter(std::string(64, 'n'), {1}); }) ==
         "model: the name beginning with " + std::string(63, 'n') + " is longer than 63 characters");
+  CHECK(refusal([&](auto& g) {
+          const std::string layer(58, 'n');
+          g.linears(g.flatten(image(g)), {layer}, {.features = 16});
+        }) ==
+        "model: the name beginning with " + std::string(58, 'n') + ".weig is longer than 63 characters");
   CHECK(refusal([&](auto& g) { g.output("x", image(g)); }) ==
         "model: it declares no loss, so nothing can be trained");
   CHECK(refusal([&](auto& g) {

@@ -82,11 +82,12 @@ class Tracer {
 
   /// Creates a parameter, which operations use by its handle. The name is relative to the open scopes.
   constexpr Handle parameter(std::string_view name, Shape shape, ParameterOptions o = {}) {
-    last_ = within(name);
-    check_name({});
-    for (int i = 0; i < shape.rank; ++i)
-      if (shape[i] <= 0) report(Common::extent_is_not_positive, shape);
-    return add_parameter(last_, shape, o);
+    return named_parameter(within(name), shape, o);
+  }
+  /// The same for the parameter `layer.suffix`.
+  constexpr Handle parameter_of(std::string_view layer, std::string_view suffix, Shape shape,
+                                const ParameterOptions& o) {
+    return named_parameter(suffixed(within(layer), suffix), shape, o);
   }
 
   /// Adds a loss to minimize: the mean of `x` over the rows, or over the labels that count. Several losses
@@ -317,6 +318,13 @@ class Tracer {
     if (!last_.overflow && last_.length + static_cast<int>(suffix.size()) <= Name::capacity) return;
     last_.overflow = false;
     report(Common::name_too_long, {});
+  }
+  constexpr Handle named_parameter(const Name& name, Shape shape, const ParameterOptions& o) {
+    last_ = name;
+    check_name({});
+    for (int i = 0; i < shape.rank; ++i)
+      if (shape[i] <= 0) report(Common::extent_is_not_positive, shape);
+    return add_parameter(name, shape, o);
   }
   constexpr Handle add_parameter(const Name& name, Shape shape, const ParameterOptions& o) {
     push(tables_.parameters, &Counts::parameters,

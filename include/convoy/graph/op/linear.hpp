@@ -83,9 +83,9 @@ struct Linear {
       Handle first{-1, {}};
       for (const std::string_view layer : names) {
         const Handle weight =
-            g.parameter(Name(layer).append(".weight"), {o.features, in}, start(o, in, decayed(o.frozen)));
+            g.parameter_of(layer, "weight", {o.features, in}, start(o, in, decayed(o.frozen)));
         if (first.index < 0) first = weight;
-        if (o.bias) g.parameter(Name(layer).append(".bias"), {o.features}, start_of_bias(o, in));
+        if (o.bias) g.parameter_of(layer, "bias", {o.features}, start_of_bias(o, in));
       }
       const int step = o.bias ? 2 : 1;
       for (int offset = 0; offset < step; ++offset)
