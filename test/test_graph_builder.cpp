@@ -357,6 +357,21 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
         }) == "model: scopes nest deeper than 15 at 0.1.2.3.4.5.6.7.8.9.10.11.12.13.14.15");
 }
 
+TEST_CASE("graph: a value, a label or a parameter that was never assigned is refused") {
+  const std::string sentence = " is given a Tensor, a Label or a Handle that was never assigned";
+  const graph::Tensor none;
+  CHECK(refusal([&](auto& g) { g.relu(none, {.name = "relu"}); }) == "model: relu" + sentence);
+  CHECK(refusal([&](auto& g) { g.loss(none); }) == "model: loss" + sentence);
+  CHECK(refusal([&](auto& g) { g.output("y", none); }) == "model: y" + sentence);
+  CHECK(refusal([&](auto& g) { g.metric("rows", Rows{}, none); }) == "model: rows" + sentence);
+  CHECK(refusal([&](auto& g) {
+          g.cross_entropy(g.input("x", {3}), graph::Label{-1, 3, {}});
+        }) == "model: cross_entropy.0" + sentence);
+  CHECK(refusal([&](auto& g) {
+          g.layer_norm(g.input("x", {3}), {-1, {3}}, {-1, {3}}, {.name = "norm"});
+        }) == "model: norm" + sentence);
+}
+
 TEST_CASE("graph: invalid operations on sequences are refused at run time, with a sentence for each fault") {
   const auto features = [](auto& g) { return g.input("features", {6}); };
   CHECK(refusal([&](auto& g) { g.dropout(features(g), {.p = 1}); }) ==

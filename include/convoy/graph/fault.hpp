@@ -28,6 +28,7 @@ enum class Common : int {
   input_is_of_another_dtype,
   loss_is_not_a_number,
   weight_is_not_positive,
+  nothing_is_given,
   name_too_long,
   name_taken,
   scopes_too_deep,
@@ -102,6 +103,9 @@ consteval bool refuse() {
     static_assert(holds<Where, left>, "convoy: a loss must be one number a row");
   else if constexpr (which == Common::weight_is_not_positive)
     static_assert(holds<Model>, "convoy: the weight of a loss must be positive and finite");
+  else if constexpr (which == Common::nothing_is_given)
+    static_assert(holds<Where>,
+                  "convoy: this operation is given a Tensor, a Label or a Handle that was never assigned");
   else if constexpr (which == Common::name_too_long)
     static_assert(holds<Where>,
                   "convoy: a name within its scopes must be of at most 63 characters, those of its "
@@ -149,6 +153,8 @@ inline std::string explain(Common which, const Name& where, const Shape& left, c
       return concat("a loss must be one number a row, not ", left);
     case Common::weight_is_not_positive:
       return "the weight of a loss must be positive and finite";
+    case Common::nothing_is_given:
+      return concat(where, " is given a Tensor, a Label or a Handle that was never assigned");
     case Common::name_too_long:
       return concat("the name beginning with ", where, " is longer than 63 characters");
     case Common::name_taken:

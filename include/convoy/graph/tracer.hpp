@@ -98,6 +98,7 @@ class Tracer {
     if (!(o.weight > 0 && o.weight <= std::numeric_limits<float>::max()))
       report(Common::weight_is_not_positive, x.shape);
     real(x);
+    made(x.node);
     push(tables_.losses, &Counts::losses, Loss{x.node, o.weight});
   }
 
@@ -105,6 +106,7 @@ class Tracer {
   constexpr void output(std::string_view name, Tensor x) {
     expect_real(name, x);
     check_name({});
+    made(x.node);
     push(tables_.outputs, &Counts::outputs, Output{Name(name), x.node});
   }
 
@@ -150,6 +152,7 @@ class Tracer {
 
   /// Adds `parameter` to the parameters of the node.
   constexpr void use(Node& node, Handle parameter) {
+    made(parameter.index);
     push(tables_.uses, &Counts::uses, parameter.index);
     ++node.uses;
   }
@@ -176,12 +179,16 @@ class Tracer {
     last_ = Name(name);
     check_name({});
     Metric metric{last_, counts_.edges, count, measure, on_stream, identity};
-    for (int i = 0; i < count; ++i) push(tables_.edges, &Counts::edges, inputs[i]);
+    for (int i = 0; i < count; ++i) {
+      made(inputs[i]);
+      push(tables_.edges, &Counts::edges, inputs[i]);
+    }
     push(tables_.metrics, &Counts::metrics, metric);
   }
 
   /// Adds node `from` to the inputs of the node.
   constexpr void edge(Node& node, int from) {
+    made(from);
     push(tables_.edges, &Counts::edges, from);
     ++node.inputs;
   }
@@ -305,6 +312,10 @@ class Tracer {
     counts_.*count = at + 1;
   }
 
+  // Reports a fault if this is the index of a default Tensor, Label or Handle.
+  constexpr void made(int index) {
+    if (index < 0) report(Common::nothing_is_given, {});
+  }
   constexpr Name within(std::string_view name) const {
     Name full = path_;
     if (!full.empty()) full.append(".");
