@@ -13,6 +13,7 @@
 #include <convoy/comm/policy/staged.hpp>
 #include <convoy/comm/registry.hpp>
 #include <convoy/exec/host/host.hpp>
+#include <convoy/graph/dynamic.hpp>
 #include <convoy/models/gpt.hpp>
 
 using namespace train_test;
@@ -60,6 +61,36 @@ TEST_CASE("weights are matrices, except for embeddings and a weight whose produc
   CHECK(matrices_of(plan_of<models::Gpt2<1, 8, 2, 4, 16, 4>>) ==
         std::vector<std::string>{layer + "attn.c_attn.weight", layer + "attn.c_proj.weight",
                                  layer + "mlp.c_fc.weight", layer + "mlp.c_proj.weight"});
+}
+
+TEST_CASE("the last layer before a loss is no matrix, whatever without parameters is between") {
+  const auto matrices = [](auto loss) {
+    const DynamicPlan plan([&](graph::Builder& g) {
+      const auto x = g.relu(g.linear(g.input("features", {8}), {.features = 8, .name = "body"}));
+      loss(g, g.linear(x, {.features = 4, .name = "head"}));
+    });
+    return matrices_of(plan);
+  };
+  using Names = std::vector<std::string>;
+  using graph::Builder;
+  using graph::Tensor;
+  CHECK(matrices([](Builder& g, Tensor x) {
+          const auto each = g.cross_entropy(x, g.label("label", 4));
+          g.loss(g.multiply(each, g.input("weight", {})));
+        }) == Names{"body.weight"});
+  CHECK(matrices([](Builder& g, Tensor x) {
+          const auto first = g.cross_entropy(x, g.label("first", 4));
+          g.loss(g.add(first, g.cross_entropy(x, g.label("second", 4))));
+        }) == Names{"body.weight"});
+  CHECK(matrices([](Builder& g, Tensor x) { g.loss(g.mse_loss(g.input("target", {4}), g.sigmoid(x))); }) ==
+        Names{"body.weight"});
+  // A sum of several layers is no layer, and a number of the data set comes from none.
+  CHECK(matrices([](Builder& g, Tensor x) {
+          const auto y = g.add(x, g.linear(x, {.features = 4, .name = "tail"}));
+          g.loss(g.mse_loss(y, g.input("target", {4})));
+        }) == Names{"body.weight", "head.weight", "tail.weight"});
+  CHECK(matrices([](Builder& g, Tensor) { g.loss(g.input("number", {})); }) ==
+        Names{"body.weight", "head.weight"});
 }
 
 TEST_CASE("matrices are updated alike in every order in which an Exec stores them") {

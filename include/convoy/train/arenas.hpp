@@ -58,7 +58,7 @@ TensorGroups tensor_groups(const Plan& plan, const std::vector<optim::GroupOptio
 
 /// For each parameter, whether rules for matrices (Muon) update it as one: every parameter of two or more
 /// extents, with a row for each index of the first extent, but not the parameters of operations that look up
-/// vectors in them (embeddings) or of the layer before a loss.
+/// vectors in them (embeddings) or of the last layer before a loss.
 std::vector<bool> are_matrices(const Plan& plan);
 
 /// The plan's buckets, or those of `options` if given. Throws ConfigError if a size is not positive.
@@ -98,7 +98,27 @@ CONVOY_FUNCTION std::vector<bool> are_matrices(const Plan& plan) {
   };
   for (int n = 0; n < plan.graph.count.nodes; ++n)
     if (graph::operation_looks_up[static_cast<std::size_t>(plan.node(n).op)]) by_element(n);
-  for (const graph::Loss& loss : plan.losses) by_element(plan.graph.input(loss.node, 0));
+  // From each loss back to the layers that it reads, through what has no parameters: operations of one value
+  // and, where the losses of rows are weighted or added up, operations on numbers.
+  const auto computed = [&](int n) {
+    int count = 0;
+    for (int i = 0; i < plan.node(n).inputs; ++i) count += !plan.node(plan.graph.input(n, i)).given;
+    return count;
+  };
+  std::vector<char> reached(plan.nodes.size());
+  std::vector<int> open;
+  for (const graph::Loss& loss : plan.losses) open.push_back(loss.node);
+  while (!open.empty()) {
+    const int n = open.back();
+    open.pop_back();
+    for (int i = 0; i < plan.node(n).inputs; ++i) {
+      const int x = plan.graph.input(n, i);
+      if (reached[static_cast<std::size_t>(x)]++ > 0) continue;
+      by_element(x);
+      if (plan.node(x).uses == 0 && (plan.node(x).kind == Kind::number || computed(x) == 1))
+        open.push_back(x);
+    }
+  }
   return are;
 }
 
