@@ -1,6 +1,11 @@
 // NEEDS: host
 // Trainers with Muon: which parameters are matrices, the same updates with every storage order of an Exec,
 // number of ranks and exchange policy, and the spaces that are refused.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -116,6 +121,25 @@ TEST_CASE("ranks that divide matrices update each in the order in which an Exec 
   const auto reference = trained<exec::Reference<f32>>(1, "ring");
   for (const char* policy : {"sharded", "ps"})
     CHECK(largest_difference(trained<exec::Host<f32>>(2, policy, {.threads = 1}), reference) < 2e-4f);
+}
+
+TEST_CASE("state that a matrix does not have is visited as zeros") {
+  struct SecondMoments {
+    std::map<std::string, std::vector<float>, std::less<>> of;
+    void tensor(std::string_view name, const Shape&, std::span<float> values) {
+      constexpr std::string_view prefix = "optimizer.exp_avg_sq.";
+      if (name.starts_with(prefix))
+        of[std::string(name.substr(prefix.size()))].assign(values.begin(), values.end());
+    }
+    void counter(std::string_view, std::int64_t&) {}
+  } moments;
+  Trainer<Wide, optim::Muon, comm::Ring<Threads>, exec::Reference<f32>> trainer({.optimizer = muon});
+  trainer.fit(Blobs(60), {.log = nullptr});
+  trainer.visit_state(moments, train::Visit::read);
+  const auto is_zero = [](float value) { return value == 0; };
+  for (const std::string& name : matrices_of(trainer.plan))
+    CHECK(std::all_of(moments.of.at(name).begin(), moments.of.at(name).end(), is_zero));
+  CHECK_FALSE(std::all_of(moments.of.at("head.weight").begin(), moments.of.at("head.weight").end(), is_zero));
 }
 
 TEST_CASE("a space without matrix products is refused") {

@@ -274,8 +274,7 @@ void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visit
       const std::string name = concat("optimizer.", slot, ".", parameter.name);
       const Range live = plan.slot(p).live, dead_taps = plan.slot(p).dead;
       const bool divided = common_number(replica.comm(), updates_all(replica, live) ? 0 : 1) > 0;
-      in_slot.resize(static_cast<std::size_t>(live.size()));
-      if (divided) std::fill(in_slot.begin(), in_slot.end(), 0.0f);
+      in_slot.assign(static_cast<std::size_t>(live.size()), 0.0f);
       dead.assign(static_cast<std::size_t>(dead_taps.size()), 0.0f);
       for_each_part(parts, slot, live, in_slot, read);
       // Dead taps have state if they decay. Every worker has it, because each decays all dead taps.
