@@ -323,13 +323,19 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
         "model: loss needs an input of another element type than that of []");
   CHECK(refusal([&](auto& g) {
           g.loss(g.cross_entropy(g.relu(g.input("x", {2}), {.name = "x"}), g.label("label", 2)));
-        }) == "model: two operations, parameters, outputs or metrics are named x");
+        }) == "model: two operations, parameters, statistics, outputs or metrics are named x");
   for (const bool metric : {false, true})
     CHECK(refusal([&](auto& g) {
             const auto x = g.flatten(image(g));
             for (int i = 0; i < 2; ++i) metric ? g.metric("twice", Rows{}, x) : g.output("twice", x);
             g.loss(g.cross_entropy(x, g.label("label", 48)));
-          }) == "model: two operations, parameters, outputs or metrics are named twice");
+          }) == "model: two operations, parameters, statistics, outputs or metrics are named twice");
+  CHECK(refusal([&](auto& g) {
+          const auto weight = g.parameter("norm.running_mean", {48});
+          const auto x = g.flatten(g.batch_norm(image(g), {.name = "norm"}));
+          g.loss(g.cross_entropy(g.layer_norm(x, weight, weight), g.label("label", 48)));
+        }) ==
+        "model: two operations, parameters, statistics, outputs or metrics are named norm.running_mean");
   CHECK(refusal([&](auto& g) { g.relu(image(g), {.name = std::string(60, 'n')}); }) ==
         "model: the name beginning with " + std::string(60, 'n') + " is longer than 63 characters");
   for (const bool metric : {false, true})

@@ -1,4 +1,4 @@
-// EXPECT: static.assert.*convoy: two operations, parameters, outputs or metrics of the model have this name
+// EXPECT: static.assert.*convoy: two operations, parameters, statistics, outputs or metrics of the model
 // EXPECT: layer1\.fc
 #include <convoy/graph/plan.hpp>
 

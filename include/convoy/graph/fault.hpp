@@ -111,8 +111,9 @@ consteval bool refuse() {
                   "convoy: a name within its scopes must be of at most 63 characters, those of its "
                   "parameters included");
   else if constexpr (which == Common::name_taken)
-    static_assert(holds<Where>,
-                  "convoy: two operations, parameters, outputs or metrics of the model have this name");
+    static_assert(
+        holds<Where>,
+        "convoy: two operations, parameters, statistics, outputs or metrics of the model have this name");
   else if constexpr (which == Common::scopes_too_deep)
     static_assert(holds<Where>, "convoy: scopes nest at most 15 deep");
   else if constexpr (which == Common::no_loss)
@@ -158,7 +159,7 @@ inline std::string explain(Common which, const Name& where, const Shape& left, c
     case Common::name_too_long:
       return concat("the name beginning with ", where, " is longer than 63 characters");
     case Common::name_taken:
-      return concat("two operations, parameters, outputs or metrics are named ", where);
+      return concat("two operations, parameters, statistics, outputs or metrics are named ", where);
     case Common::scopes_too_deep:
       return concat("scopes nest deeper than 15 at ", where);
     case Common::no_loss:

@@ -160,15 +160,16 @@ constexpr std::uint64_t operations_used(const Graph& g) {
   return used;
 }
 
-/// The first name that occurs twice in `named`, or an empty name. `table`, of `capacity` > `count` entries,
-/// is scratch for a hash table, which makes the search linear.
-template <class Named>
-constexpr Name repeated_name(const Named* named, int count, int* table, int capacity) {
+/// The first name that occurs twice among `name_of(0)` to `name_of(count - 1)`, or an empty name. `table`, of
+/// `capacity` > `count` entries, is scratch for a hash table, which makes the search linear.
+template <class NameOf>
+constexpr Name repeated_name(const NameOf& name_of, int count, int* table, int capacity) {
   for (int i = 0; i < capacity; ++i) table[i] = 0;
   for (int n = 0; n < count; ++n) {
-    auto at = static_cast<int>(hash_of(named[n].name.view()) % static_cast<std::uint64_t>(capacity));
+    const Name& name = name_of(n);
+    auto at = static_cast<int>(hash_of(name.view()) % static_cast<std::uint64_t>(capacity));
     for (; table[at] != 0; at = (at + 1) % capacity)
-      if (named[table[at] - 1].name == named[n].name) return named[n].name;
+      if (name_of(table[at] - 1) == name) return name;
     table[at] = n + 1;
   }
   return {};
@@ -177,17 +178,26 @@ constexpr Name repeated_name(const Named* named, int count, int* table, int capa
 /// The number of entries of the scratch table below.
 constexpr int name_table_capacity(const Counts& count) {
   int most = 0;
-  for (const int named : {count.nodes, count.parameters, count.outputs, count.metrics})
+  for (const int named : {count.nodes, count.parameters + count.statistics, count.outputs, count.metrics})
     most = named > most ? named : most;
   return 2 * most + 1;
 }
-/// The first name that two operations, two parameters, two outputs or two metrics have, or an empty name.
+/// The first name that two operations, two outputs or two metrics have, or two of the parameters and running
+/// statistics, which a file of weights holds together; or an empty name.
 constexpr Name repeated_name(const Graph& g, int* table) {
-  const int capacity = name_table_capacity(g.count);
-  Name repeated = repeated_name(g.nodes, g.count.nodes, table, capacity);
-  if (repeated.empty()) repeated = repeated_name(g.parameters, g.count.parameters, table, capacity);
-  if (repeated.empty()) repeated = repeated_name(g.outputs, g.count.outputs, table, capacity);
-  if (repeated.empty()) repeated = repeated_name(g.metrics, g.count.metrics, table, capacity);
+  const int capacity = name_table_capacity(g.count), parameters = g.count.parameters;
+  const auto find = [&](int count, const auto& name_of) {
+    return repeated_name(name_of, count, table, capacity);
+  };
+  Name repeated = find(g.count.nodes, [&](int n) -> const Name& { return g.nodes[n].name; });
+  if (repeated.empty())
+    repeated = find(parameters + g.count.statistics, [&](int i) -> const Name& {
+      return i < parameters ? g.parameters[i].name : g.statistics[i - parameters].name;
+    });
+  if (repeated.empty())
+    repeated = find(g.count.outputs, [&](int i) -> const Name& { return g.outputs[i].name; });
+  if (repeated.empty())
+    repeated = find(g.count.metrics, [&](int i) -> const Name& { return g.metrics[i].name; });
   return repeated;
 }
 
