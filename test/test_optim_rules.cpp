@@ -235,6 +235,9 @@ TEST_CASE("the registry makes rules by name, and errors list what it has") {
   CHECK(refusal([] {
           optim::make("muon", {{"iterations", 1e10}});
         }) == "optimizer muon: iterations must be a whole number, not 1e+10");
+  CHECK(refusal([] {
+          optim::make("sgd", {{"nesterov", 0.9}});
+        }) == "optimizer sgd: nesterov must be 0 or 1, not 0.9");
   CHECK(refusal([] { optim::Optimizer<optim::Sgd>({.weight_decay = -0.5f}); }) ==
         "optimizer sgd: the weight decay must be a number of at least 0, not -0.5");
 }

@@ -92,12 +92,16 @@ typename R::Options with(std::span<const Setting> settings) {
               std::abs(setting.value) <= std::numeric_limits<int>::max()))
           fail<ConfigError>("optimizer ", R::name, ": ", setting.name, " must be a whole number, not ",
                             setting.value);
-      if constexpr (std::is_same_v<Member, bool>)
-        member = setting.value != 0;
-      else if constexpr (std::is_arithmetic_v<Member>)
+      if constexpr (std::is_same_v<Member, bool>) {
+        if (setting.value != 0 && setting.value != 1)
+          fail<ConfigError>("optimizer ", R::name, ": ", setting.name, " must be 0 or 1, not ",
+                            setting.value);
+        member = setting.value == 1;
+      } else if constexpr (std::is_arithmetic_v<Member>) {
         member = static_cast<Member>(setting.value);
-      else
+      } else {
         fail<ConfigError>("optimizer ", R::name, ": ", setting.name, " is not set by a number");
+      }
     });
     if (!found)
       fail<ConfigError>("optimizer ", R::name, " has no option ", setting.name, "; it has ",
