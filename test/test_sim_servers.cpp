@@ -87,6 +87,19 @@ TEST_CASE("sim: without sync no worker waits for a slow one; with bounded stalen
   CHECK(strict.throughput == doctest::Approx(sync.throughput).epsilon(0.1));
 }
 
+TEST_CASE("sim: no link is busy for longer than the run, also without sync") {
+  for (const char* comm : {"ps", "ps-async", "ps-stale"})
+    for (const int steps : {1, 2, 5}) {
+      sim::Setting s = setting(test::shared(2, 4), test::some_work(), comm);
+      s.cluster.nic.beta = 1 / 1e8;
+      s.exchange.servers = 2;
+      s.steps = steps;
+      CAPTURE(comm);
+      CAPTURE(steps);
+      for (const sim::Use& link : simulate(s).links) CHECK(link.utilization <= 1);
+    }
+}
+
 TEST_CASE("sim: without sync a worker whose steps take no time is refused") {
   sim::Setting s = setting(test::shared(3, 1), test::bytes_alone(1 << 20), "ps-async");
   s.cluster.gamma = 0;

@@ -80,8 +80,10 @@ CONVOY_FUNCTION void list_links(Outcome& outcome, const Places& places, const Ne
   for (std::size_t i = 0; i < network.resources().size(); ++i) {
     const Resource& resource = network.resources()[i];
     if (resource.bytes == 0) continue;
+    // Without sync, messages of workers that are ahead are under way when the last worker ends.
+    const double over = std::max(seconds, resource.free.at);
     outcome.links.push_back({places.name_of(static_cast<int>(i)), std::string(name_of(resource.cause)),
-                             resource.busy / steps, seconds > 0 ? resource.busy / seconds : 0,
+                             resource.busy / steps, over > 0 ? resource.busy / over : 0,
                              resource.bytes / steps});
   }
   std::stable_sort(outcome.links.begin(), outcome.links.end(),
