@@ -232,6 +232,17 @@ TEST_CASE_TEMPLATE(
   }
 }
 
+TEST_CASE("nodes of more or fewer ranks than the world has are refused on every rank") {
+  for (const std::vector<int>& node_of : {std::vector{0}, std::vector{0, 0}, std::vector{0, 0, 1, 1}})
+    Threads::World(3).run([&](const Threads& endpoint) {
+      CHECK_THROWS_WITH_AS(Levels<comm::Ring>(endpoint, comm::Nodes(node_of), small),
+                           concat("hierarchical: the nodes list ", node_of.size(),
+                                  " ranks in a world of 3; list the node of each rank")
+                               .c_str(),
+                           ConfigError);
+    });
+}
+
 TEST_CASE("an arena may be released while it is exchanged between nodes") {
   // Rank 1 has sent its part to rank 3, which takes it only after the arena is gone.
   std::atomic<bool> released{false}, heard{false};

@@ -37,12 +37,12 @@ class TwoLevel : public Collectives<Inter, World>, public OnSpans<TwoLevel<Intra
   explicit TwoLevel(const World& world, const Options& options = {})
       : TwoLevel(world, NodeOf<Local, World>::nodes(world), options) {}
   TwoLevel(const World& world, const Nodes& nodes, const Options& options = {})
-      : TwoLevel(world, NodeOf<Local, World>::local(world, nodes), nodes, options) {}
+      : TwoLevel(world, NodeOf<Local, World>::local(world, nodes.of_world(world.size())), nodes, options) {}
   /// `local` connects the ranks of this rank's node, in the order of `nodes`. Throws ConfigError if it does
   /// not.
   TwoLevel(const World& world, const Local& local, const Nodes& nodes, const Options& options = {})
       : Base(world, options),
-        nodes_(std::make_unique<Nodes>(nodes)),
+        nodes_(std::make_unique<Nodes>(nodes.of_world(world.size()))),
         across_(*nodes_),
         local_(std::make_unique<Engine>(local, options)) {
     const auto& ranks = nodes_->members(nodes_->node_of(this->rank()));

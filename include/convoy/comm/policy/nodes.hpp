@@ -38,6 +38,13 @@ class Nodes {
   int count() const { return static_cast<int>(members_.size()); }
   int node_of(int rank) const { return node_[static_cast<std::size_t>(rank)]; }
   const std::vector<int>& members(int node) const { return members_[static_cast<std::size_t>(node)]; }
+  /// These nodes. Throws ConfigError unless they have `ranks` ranks.
+  const Nodes& of_world(int ranks) const {
+    if (node_.size() != static_cast<std::size_t>(ranks))
+      fail<ConfigError>("hierarchical: the nodes list ", node_.size(), " ranks in a world of ", ranks,
+                        "; list the node of each rank");
+    return *this;
+  }
 
  private:
   std::vector<std::vector<int>> members_;
