@@ -2,7 +2,9 @@
 // the table of the run before.
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -32,7 +34,7 @@ class StepLog {
     if (path.empty()) return;
     std::string columns = "step,epoch,rows,loss,accuracy,lr,grad_norm,seconds,samples_per_sec";
     if (per_row_ > 0) columns += "," + unit + "_per_sec";
-    columns += ",mean_samples_per_sec";
+    columns += ",mean_samples_per_sec,first_row";
     if (resumes && std::filesystem::is_regular_file(path) && std::filesystem::file_size(path) > 0) {
       std::ifstream file(path);
       std::string first;
@@ -58,7 +60,7 @@ class StepLog {
     const double rate = static_cast<double>(r.rows) / r.seconds;
     std::fprintf(file_.get(), "%.6g,%.6g,", r.seconds, rate);
     if (per_row_ > 0) std::fprintf(file_.get(), "%.6g,", rate * per_row_);
-    std::fprintf(file_.get(), "%.6g\n", r.samples_per_sec);
+    std::fprintf(file_.get(), "%.6g,%lld\n", r.samples_per_sec, static_cast<long long>(first_row(r)));
     // Flushed after each step, for readers of the running file, and so that a full disk is noticed.
     if (std::fflush(file_.get()) != 0) convoy::fail(path_, " cannot be written: ", std::strerror(errno));
   }
@@ -69,6 +71,11 @@ class StepLog {
     if (std::filesystem::is_regular_file(path_)) std::filesystem::resize_file(path_, 0);  // not a pipe
     std::fprintf(file_.get(), "%s\n", columns_.c_str());
   }
+  /// The row of the epoch with which a step begins. Every rank of an unsharded run has its own rows, so that
+  /// each counts them alone.
+  std::int64_t first_row(const convoy::train::StepReport& r) const {
+    return batches_.first_sample(r.step_in_epoch * accumulate_);
+  }
   /// Removes the lines from step `first` on, which the run before logged after the checkpoint, and a line
   /// that it did not end. Compares rows, because another number of ranks numbers the steps anew.
   void cut(const convoy::train::StepReport& first) const {
@@ -76,14 +83,14 @@ class StepLog {
     std::string line;
     std::getline(file, line);
     auto kept = static_cast<std::uintmax_t>(line.size() + 1);
-    int epoch = 0, its_epoch = 0;
-    long long rows = 0, its_rows = 0;  // of the epoch, before the line; of the line
-    const std::int64_t rows_before = batches_.global(first.step_in_epoch * accumulate_).begin;
+    int epoch = 0;
+    long long row = 0;
     while (std::getline(file, line) && !file.eof()) {
-      if (std::sscanf(line.c_str(), "%*d,%d,%lld,", &its_epoch, &its_rows) != 2) break;
-      if (std::exchange(epoch, its_epoch) != its_epoch) rows = 0;
-      if (epoch > first.epoch || (epoch == first.epoch && rows >= rows_before)) break;
-      rows += its_rows;
+      const std::size_t last = std::min(line.rfind(','), line.size());
+      if (std::sscanf(line.c_str(), "%*d,%d,", &epoch) != 1 ||
+          std::sscanf(line.c_str() + last, ",%lld", &row) != 1 || epoch > first.epoch ||
+          (epoch == first.epoch && row >= first_row(first)))
+        break;
       kept += line.size() + 1;
     }
     std::filesystem::resize_file(path_, kept);

@@ -7,7 +7,7 @@ small="--layers 2 --width 32 --heads 2 --length 32 --batch 8"
 trains "a text by bytes" 1.5 --data "$scratch/text" $small --epochs 6 --steps 200 --lr 0.01 --quiet --checkpoint "$scratch/kept"
 trains "two ranks that go on from its weights" 1.5 --data "$scratch/text" $small --steps 2 --lr 1e-5 --ranks 2 --quiet \
   --weights "$scratch/kept/step-200/model.safetensors" --csv "$scratch/steps.csv"
-grep -q "^step,epoch,rows,loss,.*,seconds,samples_per_sec,tokens_per_sec,mean_samples_per_sec$" "$scratch/steps.csv" && [ "$(wc -l < "$scratch/steps.csv")" -eq 3 ] ||
+grep -q "^step,epoch,rows,loss,.*,seconds,samples_per_sec,tokens_per_sec,mean_samples_per_sec,first_row$" "$scratch/steps.csv" && [ "$(wc -l < "$scratch/steps.csv")" -eq 3 ] ||
   complain "a line for each step"
 awk -F, 'NR > 1 && !($7 > 0) { exit 1 }' "$scratch/steps.csv" || complain "the norm of the gradient that is clipped"
 awk -F, 'function near(a, b) { return a > 0.999 * b && a < 1.001 * b }
@@ -70,9 +70,22 @@ trains "and then of one" 9 $world --steps 64 --resume
 head -c 2134 "$scratch/text" > "$scratch/uneven-text"
 uneven="--data $scratch/uneven-text --layers 1 --width 16 --heads 1 --length 32 --batch 8 --held-out 0.1 --quiet --epochs 2"
 trains "a run with uneven steps" 9 $uneven --csv "$scratch/uneven.csv" --checkpoint "$scratch/uneven" --checkpoint-every 7 --steps 7
-echo 7,0,5,1 >> "$scratch/uneven.csv"  # as if it had logged this step after its last checkpoint
+echo 7,0,5,1,,,,,,,,54 >> "$scratch/uneven.csv"  # as if it had logged this step after its last checkpoint
 trains "and then its last step" 9 $uneven --csv "$scratch/uneven.csv" --checkpoint "$scratch/uneven" --resume --steps 8
 [ "$(sed 1d "$scratch/uneven.csv" | cut -d, -f 1 | tr '\n' ' ')" = "0 1 2 3 4 5 6 7 " ] || complain "each step once: $(cut -d, -f 1,3 "$scratch/uneven.csv")"
+# A table that begins within an epoch, because the run before had none.
+rm "$scratch/uneven.csv"
+trains "a second epoch" 9 $uneven --checkpoint "$scratch/uneven" --resume --steps 12
+trains "and then a table" 9 $uneven --csv "$scratch/uneven.csv" --checkpoint "$scratch/uneven" --resume --steps 15
+rm -r "$scratch/uneven/step-15"
+trains "and then the same steps" 9 $uneven --csv "$scratch/uneven.csv" --checkpoint "$scratch/uneven" --resume --steps 16
+[ "$(sed 1d "$scratch/uneven.csv" | cut -d, -f 1 | tr '\n' ' ')" = "12 13 14 15 " ] || complain "each step of the table once: $(cut -d, -f 1,3 "$scratch/uneven.csv")"
+# Ranks that read all of the data come to the same row of it, whatever their number.
+whole="--data $scratch/text --layers 1 --width 16 --heads 1 --length 32 --batch 4 --unsharded --quiet --csv $scratch/whole.csv --checkpoint $scratch/whole"
+trains "two ranks that read all" 9 $whole --steps 10 --ranks 2
+trains "and then one" 9 $whole --steps 15 --resume
+[ "$(sed 1d "$scratch/whole.csv" | cut -d, -f 1,3 | sort -n | tr '\n' ' ')" = "$(for s in {0..14}; do printf '%d,%d ' $s $((s < 10 ? 8 : 4)); done)" ] ||
+  complain "10 steps of two ranks and 5 of one: $(cut -d, -f 1,3 "$scratch/whole.csv")"
 # A run that resumes says which of its options have changed, and keeps the order of its rows.
 trains "a run at another rate" 9 ${world/--quiet/} --steps 66 --resume --lr 0.05 --checkpoint-every 7
 grep -q "^resumed with optimizer.lr 0.05, the checkpoint's run had 0.001$" "$scratch/out" || complain "the rate that has changed"
