@@ -133,7 +133,6 @@ void add_options(CLI::App& app, Options& o) {
       ->check(examples::path());
   app.add_option("--chakra", o.chakra, "Write each worker's step as a Chakra trace, to FILE.RANK.et")
       ->check(examples::path());
-  examples::take_decimal_numbers(app);
 }
 
 std::unique_ptr<DynamicPlan> plan_of(const Options& o) {

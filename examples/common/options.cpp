@@ -371,7 +371,6 @@ bool parse(int argc, char** argv, const std::string& about, const Choices& choic
       ->check(positive());
   add_output(app, o);
   for (const OwnOption& option : own) add(app, option);
-  take_decimal_numbers(app);
   app.footer(table_of("--comm", convoy::comm::policies) + table_of("--comm of GPUs", choices.gpu_policies) +
              table_of("--codec", convoy::comm::codecs) + table_of("--transport", convoy::comm::transports) +
              table_of("--transport of GPUs", choices.gpu_transports));

@@ -46,6 +46,7 @@ has "the Transformer of SST-5" "^encoder.layers.5.linear1 +\[256x1024\]" transfo
 has "sizes of a Transformer" '"name": "bert.encoder.layer.2.attention.self.projections"' bert --layers 3 --length 64 --json
 has "sizes of an image" "^conv1 +\[64x16x16\]" resnet18 --height 32 --width 32 --classes 10
 has "widths of an Mlp" "^fc3 +\[10\] +510 " mlp --hidden 100,50
+has "widths that begin with 0" "^fc3 +\[10\] +510 " mlp --hidden 0100,050
 refused "an unknown model" "^plan: there is no model 'bart'; there are bert, bert-large, convnet, gpt2, .*, transformer$" bart
 refused "a size of another model" "^plan: resnet18 has no --layers; it has --channels, --classes, --height, --width$" resnet18 --layers 3
 refused "hidden layers elsewhere" "^plan: bert has no --hidden; only mlp has$" bert --hidden 3
