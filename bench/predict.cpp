@@ -19,6 +19,7 @@
 #include "../examples/common/command_line.hpp"
 #include "../examples/common/numbers.hpp"
 #include "../examples/common/printed.hpp"
+#include "../examples/common/separate_files.hpp"
 #include "predict/calibrate.hpp"
 #include "predict/models.hpp"
 #include <convoy/core/file.hpp>
@@ -273,6 +274,9 @@ nlohmann::ordered_json json_of(const Prediction& p) {
 }
 
 void run(const CLI::App& app, Options& o) {
+  examples::expect_separate_files(
+      {{"the cluster", o.cluster}, {"--profile", o.profile}, {"--from-chakra", o.from_chakra}},
+      {{"--json", o.json == "-" ? "" : o.json}, {"--trace", o.trace}});
   sim::Setting setting;
   const sim::Cluster described = sim::read_cluster(o.cluster);
   for (const sim::Nodes& some : described.nodes)

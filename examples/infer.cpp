@@ -14,6 +14,7 @@
 #include "common/gpt2_weights.hpp"
 #include "common/numbers.hpp"
 #include "common/printed.hpp"
+#include "common/separate_files.hpp"
 #include <convoy/core/error.hpp>
 #include <convoy/exec/host/host.hpp>
 #include <convoy/graph/dynamic.hpp>
@@ -111,6 +112,8 @@ Field field_of(const Plan& plan, int n, const io::Safetensors& file, int rows) {
 }
 
 void infer(const Wanted& w) {
+  examples::expect_separate_files({{"--weights", w.weights}, {"--inputs", w.inputs}},
+                                  {{"--outputs", w.outputs}, {"--save", w.save}});
   const std::string& weights = examples::existing("--weights", w.weights);
   const DynamicPlan made = plan_of(w);
   const Plan& plan = made;

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../../examples/common/command_line.hpp"
+#include "../../examples/common/separate_files.hpp"
 #include "sources.hpp"
 #include <convoy/core/file.hpp>
 #include <convoy/sim/cluster_file.hpp>
@@ -145,6 +146,8 @@ void write_cluster(const Options& options, const sim::Source& source, const sim:
 }
 
 int run(const Options& options) {
+  examples::expect_separate_files({{"the measurements", options.file}, {"--check", options.check}},
+                                  {{"--cluster", options.cluster}, {"--json", options.json}});
   const Measurements all = read_measurements(options.file);
   std::vector<sim::Cell> asked;
   if (!options.check.empty()) {

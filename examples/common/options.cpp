@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <iomanip>
 #include <limits>
 #include <span>
@@ -76,36 +75,6 @@ std::string table_of(std::string_view option, std::span<const Entry> entries) {
     text << '\n';
   }
   return text.str();
-}
-
-// The path without its links, of which the last may lead to a file that does not exist yet.
-std::filesystem::path without_links(std::filesystem::path path) {
-  std::error_code error;
-  path = std::filesystem::absolute(path, error);
-  for (int links = 0; links < 40 && std::filesystem::is_symlink(path, error); ++links)
-    path = path.parent_path() / std::filesystem::read_symlink(path, error);
-  const std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
-  return error ? path : whole;
-}
-
-// Whether both paths lead to one file. A pipe or a device such as /dev/null may be named twice.
-bool same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
-  std::error_code error;
-  if (std::filesystem::exists(one, error) && !std::filesystem::is_regular_file(one, error)) return false;
-  return std::filesystem::equivalent(one, other, error) || without_links(one) == without_links(other);
-}
-
-// The files that a run reads, each with its option.
-std::vector<std::pair<std::string_view, std::string>> files_read(const Options& o,
-                                                                 const std::vector<OwnOption>& own) {
-  std::vector<std::pair<std::string_view, std::string>> files = {{"--data", o.data},
-                                                                 {"--weights", o.weights}};
-  for (const std::string& profile : o.replay) files.emplace_back("--replay", profile);
-  for (const OwnOption& option : own)
-    if (const auto* accepts = std::get_if<Accepts>(&option.accepts); accepts && *accepts == Accepts::file)
-      files.emplace_back(option.name, *std::get<std::string*>(option.value));
-  std::erase_if(files, [](const auto& file) { return file.second.empty(); });
-  return files;
 }
 
 // Sets --comm and --transport to their defaults if they are not given.
@@ -321,27 +290,21 @@ std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options) {
   return convoy::graph::BucketOptions{std::max<std::int64_t>(bytes, 1), std::max<std::int64_t>(bytes, 1)};
 }
 
-std::vector<std::pair<std::string_view, std::string>> files_of(const Options& o) {
+NamedFiles files_read(const Options& o, const std::vector<OwnOption>& own) {
+  NamedFiles files = {{"--data", o.data}, {"--weights", o.weights}};
+  for (const std::string& profile : o.replay) files.emplace_back("--replay", profile);
+  for (const OwnOption& option : own)
+    if (const auto* accepts = std::get_if<Accepts>(&option.accepts); accepts && *accepts == Accepts::file)
+      files.emplace_back(option.name, *std::get<std::string*>(option.value));
+  return files;
+}
+
+NamedFiles files_of(const Options& o) {
   return {{"--json", o.json},
           {"--csv", o.csv},
           {"--timeline", o.timeline},
           {"--batches", o.batches},
           {"--profile-out", o.profile_out}};
-}
-
-void expect_separate_files(const Options& o, const std::vector<OwnOption>& own) {
-  auto written = files_of(o);
-  std::erase_if(written, [](const auto& file) { return file.second.empty(); });
-  for (const auto& [option, path] : files_read(o, own))
-    for (const auto& [writer, target] : written)
-      if (same_file(target, path))
-        convoy::fail<convoy::ConfigError>(writer, ' ', target, " would overwrite the file of ", option,
-                                          ", which the run reads; choose another file");
-  for (auto file = written.begin(); file != written.end(); ++file)
-    for (auto other = written.begin(); other != file; ++other)
-      if (same_file(file->second, other->second))
-        convoy::fail<convoy::ConfigError>(other->first, ' ', other->second, " and ", file->first, ' ',
-                                          file->second, " are one file; choose another file for one of them");
 }
 
 void refuse_files(const Options& o, std::string_view instead) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "own_option.hpp"
+#include "separate_files.hpp"
 #include <convoy/comm/registry.hpp>
 #include <convoy/graph/pass/buckets.hpp>
 
@@ -101,15 +102,14 @@ convoy::comm::Choice choice_of(const Options& options);
 /// The buckets that the options choose; none: the model's own.
 std::optional<convoy::graph::BucketOptions> buckets_of(const Options& options);
 
-/// The files that a training writes, each with its option; an empty path: it does not write this one.
-std::vector<std::pair<std::string_view, std::string>> files_of(const Options& options);
+/// The files that a run reads, by the program's `own` options or those of every trainer.
+NamedFiles files_read(const Options& options, const std::vector<OwnOption>& own);
 
-/// Throws ConfigError if one of these files is read as well, by the program's `own` options or those of every
-/// trainer, or if two of them are the same, because only the one written last would be left.
-void expect_separate_files(const Options& options, const std::vector<OwnOption>& own);
+/// The files that a training writes.
+NamedFiles files_of(const Options& options);
 
-/// Throws ConfigError if the options name such a file, although they ask for `instead`, an option with which
-/// nothing is trained.
+/// Throws ConfigError if the options name a file that a training writes, although they ask for `instead`, an
+/// option with which nothing is trained.
 void refuse_files(const Options& options, std::string_view instead);
 
 /// Parses the command line; `own` adds options. On `--help` or an error, prints the help or the error and

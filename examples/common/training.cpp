@@ -234,7 +234,7 @@ int run_parsed(int argc, char** argv, const Program& program) {
   int code = 0;
   const Choices choices = choices_of(program);
   if (!parse(argc, argv, program.about, choices, program.options, o, code)) return code;
-  expect_separate_files(o, program.options);
+  expect_separate_files(files_read(o, program.options), files_of(o));
   expect_consistent(o);
   if (program.instead(o)) return 0;
 #ifdef CONVOY_EXAMPLES_CUDA

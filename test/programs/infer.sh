@@ -75,6 +75,15 @@ refused "inputs of another name" "has no tensor 'input_ids'" $sizes --weights "$
 for option in --vocabulary --positions; do
   refused "a negative $option" "^$option: -4 is not 0 or a number above 0$" --model gpt2 --weights "$scratch/own" $files $option -4
 done
+for written in outputs save; do
+  for read in weights inputs; do
+    one="--weights $scratch/own --inputs $scratch/in --outputs $scratch/logits --save $scratch/saved"
+    for option in $written $read; do one=$(sed -E "s#--$option [^ ]+#--$option $scratch/it#" <<< "$one"); done
+    refused "one file for --$read and --$written" "^infer: --$written $scratch/it would overwrite the file of --$read, which the run reads; " $sizes $one
+  done
+done
+refused "one file for two outputs" "^infer: --outputs $scratch/it and --save $scratch/./it are one file; " $sizes --weights "$scratch/own" \
+  --inputs "$scratch/in" --outputs "$scratch/it" --save "$scratch/./it"
 refused "no inputs" "^infer: --inputs: $scratch/nowhere does not exist$" $sizes --weights "$scratch/own" --inputs "$scratch/nowhere" --outputs "$scratch/logits"
 refused "no weights" "^infer: --weights: $scratch/nowhere does not exist$" $sizes --weights "$scratch/nowhere" $files
 if [ -c /dev/full ]; then

@@ -69,6 +69,14 @@ says '^bert_base' calibrate "$scratch/bert.csv" --predict nodes=2,gpus=4,batch=3
 says '^hierarchical ' "$scratch/fitted.json" --model bert --batch 32 --samples-per-second 150
 grep -q 'samples/s of bert_base' "$scratch/fitted.json" || failed "the cluster does not say what its workers do alone"
 says '^4 held out: median error 0[.]' calibrate "$scratch/bert.csv" --check "$scratch/bert.csv"
+for written in json cluster; do
+  refuses "--$written .* would overwrite the file of the measurements, " calibrate "$scratch/bert.csv" --predict nodes=2,gpus=4,batch=32 --$written "$scratch/bert.csv"
+done
+cp "$pair" "$scratch/pair.json"
+for written in json trace; do
+  refuses "--$written .* would overwrite the file of the cluster, " "$scratch/pair.json" --model convnet --batch 8 --$written "$scratch/../$(basename "$scratch")/pair.json"
+done
+cmp -s "$pair" "$scratch/pair.json" || failed "the cluster's file has changed"
 echo 5,5 >> "$scratch/bert.csv"
 refuses 'bert.csv, line 6 has 2 fields; expected 4' calibrate "$scratch/bert.csv"
 
