@@ -197,8 +197,8 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                         .options = std::move(options),
                         .fit = report};
   if (!o.quiet && report.steps == 0)
-    std::cout << concat("the checkpoint is at step ", trainer.steps_done(), " and the run ends at step ",
-                        total_steps(o, task.train.size(), workers), ": no step is left\n");
+    std::cout << concat("the run ends at step ", total_steps(o, task.train.size(), workers),
+                        ", which the checkpoint has reached: no step is left\n");
   else if (!o.quiet)
     print_table(summary);
   if (!o.json.empty()) write_json(summary, o.json);

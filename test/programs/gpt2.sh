@@ -55,9 +55,12 @@ rows seed --batch 8 --seed 1
 cmp -s "$scratch/alone" "$scratch/ranks" || complain "the same rows on two ranks"
 cmp -s "$scratch/alone" "$scratch/micros" || complain "the same rows in two micro-steps"
 cmp -s "$scratch/alone" "$scratch/seed" && complain "another order of the rows by another seed"
-"$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --resume --epochs 4 --steps 150 --json "$scratch/nothing.json" > "$scratch/out" 2>&1 &&
-  grep -q "^the checkpoint is at step 200 and the run ends at step 150: no step is left$" "$scratch/out" && ! grep -q "training loss" "$scratch/out" &&
-  grep -q '"loss": null' "$scratch/nothing.json" || complain "a run that is over when it resumes"
+# A run that is over when it resumes; the second one makes two steps where the checkpoint's run made one.
+for end in "--steps 150" "--steps 340 --batch 4"; do
+  "$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --resume --epochs 4 $end --json "$scratch/nothing.json" > "$scratch/out" 2>&1 &&
+    grep -q "^the run ends at step $(cut -d ' ' -f 2 <<< "$end"), which the checkpoint has reached: no step is left$" "$scratch/out" &&
+    ! grep -q "training loss" "$scratch/out" && grep -q '"loss": null' "$scratch/nothing.json" || complain "a run that is over when it resumes, $end"
+done
 # Another number of ranks goes on in the table of the run before, whose lines before the checkpoint stay.
 world="--data $scratch/text --layers 1 --width 16 --heads 1 --length 32 --batch 4 --quiet --csv $scratch/worlds.csv --checkpoint $scratch/worlds"
 epoch() { awk -F, 'NR > 1 { rows += $3 } END { print NR - 1, rows }' "$scratch/worlds.csv"; }  # lines, and their rows
