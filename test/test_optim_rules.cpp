@@ -302,7 +302,8 @@ TEST_CASE("a parameter is in the first group that matches, and biases decay only
   const auto refused = [&](const optim::GroupOptions& group) {
     return refusal([&] { optim::group(names, {&group, 1}); });
   };
-  CHECK(refused({.match = "layer1*"}) == "group 0: no parameter has a name like 'layer1*'");
+  CHECK(refused({.match = "layer1*"}) ==
+        "group 0: no parameter that the model trains has a name like 'layer1*'");
   CHECK(refused({.match = "fc*", .lr_scale = -1}) ==
         "group 0 ('fc*'): the scale of the learning rate must be a number of at least 0, not -1");
   CHECK(refused({.match = "fc*", .weight_decay = -1.0f}) ==

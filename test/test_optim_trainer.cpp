@@ -9,6 +9,7 @@
 #include "train_support.hpp"
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/comm/policy/none.hpp>
+#include <convoy/graph/dynamic.hpp>
 
 using namespace train_test;
 
@@ -51,6 +52,22 @@ TEST_CASE("the parameters of a frozen group stay as they are, and the others lea
     CAPTURE(trained.names[p]);
     CHECK((trained.before[p] == trained.after[p]) == ends_with_bias(trained.names[p]));
   }
+}
+
+TEST_CASE("a group of parameters that the model has frozen already is refused, and says so") {
+  const DynamicPlan plan([](auto& g) {
+    auto x = g.flatten(g.input("image", image));
+    x = g.relu(g.linear(x, {.features = 4, .frozen = true, .name = "body"}));
+    g.loss(g.cross_entropy(g.linear(x, {.features = classes}), g.label("label", classes)));
+  });
+  std::string sentence;
+  try {
+    const train::PlanTrainer<optim::Sgd, comm::None, exec::Reference<f32>> trainer{
+        plan, {.groups = {{.match = "body.*", .lr_scale = 0.1f}}}};
+  } catch (const ConfigError& error) {
+    sentence = error.what();
+  }
+  CHECK(sentence == "group 0: no parameter that the model trains has a name like 'body.*'");
 }
 
 TEST_CASE("biases decay only where all parameters do") {

@@ -75,7 +75,7 @@ constexpr bool matches(std::string_view pattern, std::string_view name) {
 }
 
 /// Assigns each parameter to the first group that matches its name. Weights decay by default; biases and
-/// norms do not, unless `decay_all`. Throws ConfigError for a group that matches no parameter, or whose
+/// norms do not, unless `decay_all`. Throws ConfigError for a group that matches none of them, or whose
 /// learning-rate scale or weight decay is negative or not finite.
 Groups group(std::span<const GroupedParameter> parameters, std::span<const GroupOptions> options,
              bool decay_all = false);
@@ -106,7 +106,8 @@ CONVOY_FUNCTION Groups group(std::span<const GroupedParameter> parameters,
   }
   for (std::size_t i = 0; i < options.size(); ++i) {
     const GroupOptions& o = options[i];
-    if (!matched[i]) fail<ConfigError>("group ", i, ": no parameter has a name like '", o.match, "'");
+    if (!matched[i])
+      fail<ConfigError>("group ", i, ": no parameter that the model trains has a name like '", o.match, "'");
     const auto check = [&](float value, std::string_view what) {
       if (!is_finite(value) || value < 0)
         fail<ConfigError>("group ", i, " ('", o.match, "'): the ", what,
