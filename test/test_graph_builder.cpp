@@ -1,5 +1,8 @@
 // The builder: names and scopes, shapes, the errors for invalid models at run time, and the equality of plans
 // made at run time and while compiling.
+#include <limits>
+#include <utility>
+
 #include <doctest/doctest.h>
 
 #include <convoy/graph/dynamic.hpp>
@@ -312,6 +315,19 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
         "model: conv2d.0 has a padding of [-2] at a kernel of [3x3]; it must not be negative, nor in a "
         "pooling more than "
         "half the kernel");
+  const std::string of_a_norm =
+      " has an epsilon that is not at least 0 or a momentum that is not from 0 to 1";
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto [epsilon, momentum] : {std::pair{-1e-5f, 0.1f}, {nan, 0.1f}, {1e-5f, -0.1f}, {1e-5f, 1.1f}})
+    CHECK(refusal([&](auto& g) {
+            g.batch_norm(image(g), {.epsilon = epsilon, .momentum = momentum, .name = "norm"});
+          }) == "model: norm" + of_a_norm);
+  CHECK(refusal([&](auto& g) { g.layer_norm(g.flatten(image(g)), {.epsilon = nan}); }) ==
+        "model: layer_norm.0" + of_a_norm);
+  CHECK(refusal([&](auto& g) {
+          const auto x = g.flatten(image(g));
+          g.layer_norm(x, g.parameter("weight", {48}), g.parameter("bias", {48}), {.epsilon = -1});
+        }) == "model: layer_norm.0" + of_a_norm);
   CHECK(refusal([&](auto& g) {
           g.cross_entropy(g.flatten(image(g)), g.label("label", 10), {.name = "loss"});
         }) == "model: loss compares logits of [48] with a label of [10] classes");

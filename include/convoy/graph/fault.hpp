@@ -24,6 +24,7 @@ enum class Common : int {
   extent_is_not_positive,
   too_many_extents,
   padding_is_wrong,
+  normalization_is_wrong,
   parameter_does_not_fit,
   input_is_of_another_dtype,
   loss_is_not_a_number,
@@ -94,6 +95,10 @@ consteval bool refuse() {
   else if constexpr (which == Common::padding_is_wrong)
     static_assert(holds<Where, left, right>,
                   "convoy: a padding is not negative, and in a pooling at most half the kernel");
+  else if constexpr (which == Common::normalization_is_wrong)
+    static_assert(
+        holds<Where, left>,
+        "convoy: the epsilon of a norm is at least 0, and the momentum of a batch norm from 0 to 1");
   else if constexpr (which == Common::parameter_does_not_fit)
     static_assert(holds<Where, left, right>,
                   "convoy: the parameter given to this operation has another shape than the one it needs");
@@ -146,6 +151,8 @@ inline std::string explain(Common which, const Name& where, const Shape& left, c
     case Common::padding_is_wrong:
       return concat(where, " has a padding of ", right, " at a kernel of ", left,
                     "; it must not be negative, nor in a pooling more than half the kernel");
+    case Common::normalization_is_wrong:
+      return concat(where, " has an epsilon that is not at least 0 or a momentum that is not from 0 to 1");
     case Common::parameter_does_not_fit:
       return concat(where, " needs a parameter of ", right, ", not one of ", left);
     case Common::input_is_of_another_dtype:

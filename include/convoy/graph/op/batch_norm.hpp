@@ -30,6 +30,8 @@ struct BatchNorm {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<BatchNorm>, o.name);
       g.attributes(node, Attributes{o.epsilon, o.momentum});
+      if (!(o.epsilon >= 0 && o.momentum >= 0 && o.momentum <= 1))
+        g.report(Common::normalization_is_wrong, x.shape);
       if (!g.image(x)) return g.abandon(node, x);
       node.shape = x.shape;
       node.kind = Kind::image;

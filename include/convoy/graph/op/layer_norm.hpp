@@ -28,11 +28,8 @@ struct LayerNorm {
     /// Normalizes the last axis of a row or a sequence, as torch.nn.LayerNorm over that axis.
     constexpr Tensor layer_norm(Tensor x, LayerNormOptions o = {}) {
       auto& g = static_cast<G&>(*this);
-      Node node = g.begin(G::template index<LayerNorm>, o.name);
-      g.attributes(node, Attributes{o.epsilon});
+      Node node = normalizing(g, x, o);
       if (!g.features(x)) return g.abandon(node, x);
-      node.shape = x.shape;
-      node.kind = x.kind;
       const int features = x.shape.last();
       g.own(node, "weight", {features}, {.init = Init::ones, .group = undecayed(o.frozen)});
       if (o.bias) g.own(node, "bias", {features}, {.init = Init::zeros, .group = undecayed(o.frozen)});
@@ -43,17 +40,24 @@ struct LayerNorm {
     /// used.
     constexpr Tensor layer_norm(Tensor x, Handle weight, Handle bias, LayerNormOptions o = {}) {
       auto& g = static_cast<G&>(*this);
-      Node node = g.begin(G::template index<LayerNorm>, o.name);
-      g.attributes(node, Attributes{o.epsilon});
+      Node node = normalizing(g, x, o);
       if (!g.features(x)) return g.abandon(node, x);
-      node.shape = x.shape;
-      node.kind = x.kind;
       for (const Handle parameter : {weight, bias}) {
         const Shape needed{x.shape.last()};
         if (!(parameter.shape == needed)) g.report(Common::parameter_does_not_fit, parameter.shape, needed);
         g.use(node, parameter);
       }
       return g.place(node, x);
+    }
+
+   private:
+    static constexpr Node normalizing(G& g, Tensor x, const LayerNormOptions& o) {
+      Node node = g.begin(G::template index<LayerNorm>, o.name);
+      g.attributes(node, Attributes{o.epsilon});
+      if (!(o.epsilon >= 0)) g.report(Common::normalization_is_wrong, x.shape);
+      node.shape = x.shape;
+      node.kind = x.kind;
+      return node;
     }
   };
 
