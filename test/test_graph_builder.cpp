@@ -305,6 +305,9 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
         }) == "model: image has an extent that is not positive among [3x-4x4]");
   CHECK(refusal([&](auto& g) { g.custom(OneLess{}, g.input("row", {1})); }) ==
         "model: custom.0 has an extent that is not positive among [0]");
+  CHECK(refusal([&](auto& g) {
+          g.parameter("weight", {2, 3}, {.init = graph::Init::fan_in_uniform, .fan_in = 0});
+        }) == "model: weight has an extent that is not positive among [0x1]");
   CHECK(refusal([&](auto& g) { g.label("label", 0); }) ==
         "model: label has an extent that is not positive among [0]");
   CHECK(refusal([&](auto& g) { g.max_pool(image(g), {.kernel = 3, .padding = 2}); }) ==

@@ -87,7 +87,7 @@ consteval bool refuse() {
     static_assert(holds<Where, left>, "convoy: this operation needs a sequence of [positions, features]");
   else if constexpr (which == Common::extent_is_not_positive)
     static_assert(holds<Where, left>,
-                  "convoy: shapes, channels, features, classes, kernel and stride must be positive");
+                  "convoy: shapes, channels, features, classes, kernel, stride and fans must be positive");
   else if constexpr (which == Common::too_many_extents)
     static_assert(holds<Where, left>,
                   "convoy: a value has at most three extents, [channels, height, width], those of one row of "

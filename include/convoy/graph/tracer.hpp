@@ -39,7 +39,7 @@ struct Handle {
 /// How a parameter is initialized and trained.
 struct ParameterOptions {
   Init init = Init::zeros;
-  int fan_in = 1, fan_out = 1;  ///< for kaiming_normal, fan_in_uniform and xavier_uniform
+  int fan_in = 1, fan_out = 1;  ///< for kaiming_normal, fan_in_uniform and xavier_uniform; positive
   Group group = Group::decay;   ///< what the optimizer does with the parameter
   float deviation = 1;          ///< standard deviation, for Init::normal
 };
@@ -333,8 +333,8 @@ class Tracer {
   constexpr Handle named_parameter(const Name& name, Shape shape, const ParameterOptions& o) {
     last_ = name;
     check_name({});
-    for (int i = 0; i < shape.rank; ++i)
-      if (shape[i] <= 0) report(Common::extent_is_not_positive, shape);
+    positive(shape);
+    positive({o.fan_in, o.fan_out});
     return add_parameter(name, shape, o);
   }
   constexpr Handle add_parameter(const Name& name, Shape shape, const ParameterOptions& o) {
