@@ -13,6 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_oracle.hpp"
+#include <convoy/comm/registry.hpp>
 #include <convoy/comm/tensors/broadcast.hpp>
 #include <convoy/comm/tensors/gradient_buckets.hpp>
 #include <convoy/comm/tensors/groups.hpp>
@@ -441,6 +442,20 @@ TEST_CASE("rows and columns of ranks sum beside the world") {
     right += good;
   });
   CHECK(right == 6);
+}
+
+TEST_CASE("exchanges are made by name over groups, one of which may be a single rank") {
+  std::atomic<int> right{0};
+  Threads::World(3).run([&](const Threads& world) {
+    const auto part = comm::split(world, world.rank() == 0 ? 0 : 1, 0, options);
+    comm::Any exchange = comm::make("ring", part, options);
+    std::vector<float> a(10, 1.0f);
+    exchange.all_reduce(a, comm::sum);
+    comm::Ring<Threads> all(world, options);
+    all.all_reduce(std::span<float>(a), comm::sum);
+    right += a[9] == 5;
+  });
+  CHECK(right == 3);
 }
 
 TEST_CASE("a group by list has the list's order") {

@@ -298,9 +298,9 @@ std::string listing(const std::vector<std::string_view>& names);
 #if CONVOY_DEFINITIONS
 CONVOY_FUNCTION void agree_on(std::string_view policy, const transport::Any& where, const Options& options,
                               const Choice& choice) {
-  if (where.size() == 1) return;
   Fingerprint chosen;
   chosen.add("comm", policy).add("comm", options).add("", choice);
+  // A single rank makes an engine, too: it may be a group of a world whose other ranks make one.
   Engine engine(where, {.deadline = options.deadline});
   agree(engine, chosen);
 }
