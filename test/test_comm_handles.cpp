@@ -458,6 +458,17 @@ TEST_CASE("exchanges are made by name over groups, one of which may be a single 
   CHECK(right == 3);
 }
 
+TEST_CASE("a policy that a group does not have is refused over a group, not over its world's transport") {
+  Threads::World(1).run([&](const Threads& world) {
+    CHECK_THROWS_WITH_AS(
+        static_cast<void>(comm::make("native", comm::split(world, 0))),
+        "there is no comm \"native\" over a group of ranks; choose none, ring, halving-doubling, tree, "
+        "direct, "
+        "auto, sharded, reproducible, ps, ps-async and ps-stale (hierarchical and native are for mpi)",
+        ConfigError);
+  });
+}
+
 TEST_CASE("a group by list has the list's order") {
   std::atomic<int> right{0};
   Threads::World(4).run([&](const Threads& world) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,8 @@ class Group : public Decorator<T> {
   using Decorator<T>::inner_;
 
  public:
+  /// Not that of `T`, whose own policies, such as Native over Mpi, a group does not have.
+  static constexpr std::string_view name = "a group of ranks";
   using Request = typename T::Request;
   static constexpr std::size_t copy_bytes = transport::copy_bytes<T>();
 
