@@ -68,10 +68,9 @@ struct Look {
   PeerBuffers<T> peers;
 };
 
-/// busbw over algbw, if a buffer passes `passes` times from each of n ranks to all others.
-inline double bus_of(int n, int passes) {
-  return n > 1 && passes > 0 ? static_cast<double>(passes * (n - 1)) / n : 1;
-}
+/// busbw over algbw, if a buffer passes `passes` times from each of n ranks to all others; 1 for a broadcast,
+/// whose buffer passes once from one rank.
+inline double bus_of(int n, int passes) { return passes > 0 ? static_cast<double>(passes * (n - 1)) / n : 1; }
 
 /// The work of `run(comm, span)`, whose result `right(span)` checks.
 template <class C, class E>

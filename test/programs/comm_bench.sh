@@ -24,6 +24,8 @@ runs() {
 runs 30 "$program" --ranks 3 --types f32,bf16 --benchmark_filter='/(1024|262144)/'
 # more ranks than a short buffer has cache lines, and than bf16 can number and sum
 runs 10 "$program" --ranks 24 --types f32,bf16 --benchmark_filter='(all_reduce|reduce_scatter|all_gather|broadcast)/(ring|direct)/.*/1024/'
+runs 3 "$program" --ranks 1 --benchmark_filter='(all_reduce|reduce_scatter|all_gather)/ring/.*/1024/'
+grep manual_time "$scratch/out" | grep -qv 'busbw_GBps=0$' && failed "one rank: a bandwidth between ranks"
 runs 5 "$program" --ranks 2 --benchmark_filter='exchange/.*/resnet18'
 timeout 60 "$program" --ranks none > "$scratch/out" 2>&1 && failed "a number of ranks that is none"
 grep -q -- "--ranks must be" "$scratch/out" || failed "the option at fault is not named"
