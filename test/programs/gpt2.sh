@@ -96,6 +96,8 @@ refused "another order of the rows" "^gpt2: $scratch/worlds/step-[0-9]+ was writ
   $world --steps 70 --resume --seed 1
 refused "another text" "^gpt2: fit: the fit to resume had a training set of [0-9]+ samples and this one has [0-9]+, " \
   $world --steps 70 --resume --data "$scratch/uneven-text"
+refused "checkpoints of a replay" "^gpt2: --checkpoint $scratch/kept keeps what a training has learned, and a replay learns nothing; " \
+  --data "$scratch/text" $small --checkpoint "$scratch/kept" --resume --steps 300 --replay-rate 1000
 refused "rows of ranks that read all" "every rank has its own" --data "$scratch/text" $small --unsharded --batches "$scratch/rows"
 "$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --evaluate > "$scratch/out" 2>&1 &&
   grep -q "^test loss:.* rows, $scratch/kept/step-200)$" "$scratch/out" || complain "evaluation of a checkpoint"
