@@ -12,9 +12,10 @@
         mpirun --bind-to none -np 2 build/release/examples/mnist_resnet --model resnet18 --data synthetic --batch 128 --steps 60 \\
         --comm ring --threads 1 --quiet
 
-The peer's model, sizes, precision, batch, threads and ranks are read from the command (--model, or the name of the program that trains
-a Transformer; --image-size, --layers etc., --precision, --batch, --threads, and mpirun's -np or --ranks); options of the same names
-override them. First, each --python tries its settings once (torch_step.py --best), and the fastest one becomes the peer, unless
+The peer's model, sizes, precision, batch, threads and ranks are read from the command (--model, or the name of the program that
+trains a Transformer; --image-size, --layers etc., --precision, --batch, --threads, and mpirun's -np or --ranks); options of the
+same names override them. If the peer then has another batch, or another number of ranks or parameters, compare.py says so and
+ends. First, each --python tries its settings once (torch_step.py --best), and the fastest one becomes the peer, unless
 --setting names one. Then convoy and the peer run alternately, --pairs times.
 
 convoy's program must write --json FILE: an object with samples_per_sec and step_ms {median}, or Google Benchmark's with
@@ -130,6 +131,17 @@ def run_peer(python, shape, setting, steps, limit, extra=()):
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
+def expect_same_step(ours, theirs):
+    """Exits if the peer's step is not convoy's: options that the command leaves out have their own defaults in each program."""
+    own = {"batch": ours.get("batch_per_rank"), "ranks": ours.get("world"), "parameters": ours.get("parameters")}
+    own["accumulate"] = int(ours.get("options", {}).get("accumulate", 1))
+    differ = [f"{name} {value} and {of_peer}" for name, value in own.items()
+              if value is not None and value != (of_peer := theirs.get(name, 1))]
+    if differ:
+        sys.exit(f"compare.py: convoy and the peer make different steps, with {', '.join(differ)}: "
+                 "name the sizes, such as --batch, --width or --vocabulary")
+
+
 def describe(result):
     return "PyTorch {torch}, {layout}, {mode}, Adam {adam}, memory {memory}".format(**result)
 
@@ -231,6 +243,7 @@ def main():
         ours = run_convoy(command, samples, options.limit)
         idle = wait_until_idle(options.wait) and idle
         theirs = run_peer(python, shape, setting, options.peer_steps, options.limit)[-1]
+        expect_same_step(ours[2], theirs)
         rows.append((ours[0], theirs["samples_per_sec"], ours[1], theirs["samples_per_sec_mean"]))
         a, b, c, d = rows[-1]
         print(f"{pair + 1:4} {a:10.1f} {b:10.1f} {a / b:7.3f}   {c:10.1f} {d:10.1f} {c / d:7.3f}{'' if idle else ' *'}", flush=True)

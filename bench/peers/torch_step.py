@@ -383,7 +383,7 @@ def best(options):
     print(json.dumps({**min(results, key=quarter_step), "best": True}), flush=True)
 
 
-def main():
+def parse(words=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="resnet18", help="model (default: resnet18)")
     parser.add_argument("--image", type=int, default=28, help="height and width of images (default: 28)")
@@ -407,12 +407,19 @@ def main():
     parser.add_argument("--adams", choices=["usual", "all"], default="usual", help="Adam implementations that --best tries: the usually fastest, or all")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--meeting", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     options.channels = options.channels or (1 if options.image <= 32 else 3)
+    if options.model == "gpt2" and options.ffn is None and options.width is not None:
+        options.ffn = 4 * options.width  # as in convoy, where GPT-2 has no other
     for name, value in SIZES.get(options.model, {}).items():
         if getattr(options, name) is None:
             setattr(options, name, value)
     options.classes = options.classes or (10 if options.image <= 32 else 1000)
+    return options
+
+
+def main():
+    options = parse()
     if options.rank is not None:
         if options.ranks > 1:
             run_rank(options)
