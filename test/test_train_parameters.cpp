@@ -134,6 +134,8 @@ TEST_CASE("a user's own loop makes the same steps as step(batch)") {
     const auto b = whole.step(batch.view());
     CHECK(a.loss == b.loss);
     CHECK(a.accuracy == b.accuracy);
+    // The seconds of a step are those of all its parts.
+    for (const auto& report : {a, b}) CHECK(report.seconds >= report.backward_seconds.value());
   }
   for (std::size_t p = 0; p < own.parameters().size(); ++p)
     CHECK(own.parameters()[p].values() == whole.parameters()[p].values());

@@ -36,7 +36,8 @@ struct StepReport {
   /// The norm of the whole gradient before clipping. None if nothing needs it (see optim::Guard::measure), or
   /// if only servers compute it.
   std::optional<double> gradient_norm = {};
-  double seconds = 0;  ///< of this rank, including waiting for data
+  double seconds = 0;  ///< of this rank, including waiting for data; in a loop of the user's own from the
+                       ///< step's first forward on
   /// Of this rank: in backward of the micro-step that overlaps with the exchange, in the optimizer, and in
   /// the exchange without computation, waiting included. On GPUs, where only a timeline measures them, else
   /// none.

@@ -66,23 +66,23 @@ class UserLoop {
             .position = replica_.rows_so_far() +
                         (batch.rows == part.size() ? part.begin : (replica_.rank() + 1) * apart)};
   }
-  StepReport report_of_step(const Stopwatch& watch);
+  StepReport report_of_step();
 
   Replica& replica_;
   const Plan& plan_;
   std::vector<double> counts_;
+  Stopwatch watch_;     // since the step in progress started
   bool begun_ = false;  // whether a step is in progress
 };
 
 template <class Replica>
 StepReport UserLoop<Replica>::step(const exec::BatchView& batch, std::int64_t global_rows) {
-  const Stopwatch watch;
   const std::int64_t rows = rows_of(batch, global_rows);
   expect_rows(batch);
   start_step();
   replica_.begin(counts_of(batch, rows));
   replica_.compute(batch, pass_of(batch, rows), rows, true);
-  return report_of_step(watch);
+  return report_of_step();
 }
 
 template <class Replica>
@@ -105,9 +105,8 @@ StepReport UserLoop<Replica>::step() {
     fail<ConfigError>(
         "trainer: step needs at least one forward before it, and a backward after each forward");
   begun_ = false;
-  const Stopwatch watch;
   replica_.exchange();
-  return report_of_step(watch);
+  return report_of_step();
 }
 
 template <class Replica>
@@ -117,6 +116,7 @@ void UserLoop<Replica>::start_step() {
         "trainer: the servers of the exchange ", replica_.comm().policy(),
         " serve only during fit, not in a user's own loop; call fit, or choose another exchange");
   discard_step();
+  watch_.restart();
 }
 
 template <class Replica>
@@ -134,12 +134,12 @@ std::span<const double> UserLoop<Replica>::counts_of(const exec::BatchView& batc
 }
 
 template <class Replica>
-StepReport UserLoop<Replica>::report_of_step(const Stopwatch& watch) {
+StepReport UserLoop<Replica>::report_of_step() {
   replica_.finish(false);
   std::optional<StepReport> report;
   while (const auto later = replica_.take_report()) report = later;
   replica_.space().synchronize();  // the caller may now reuse the batches
-  report->seconds = watch.seconds();
+  report->seconds = watch_.seconds();
   return *report;
 }
 
