@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -416,4 +417,25 @@ TEST_CASE("a label that is no class is named by its sample of the data set, in a
   Alone<Plain> trainer({.batch = batch});
   CHECK_THROWS_WITH_AS(trainer.fit(set, epochs(1)), refusal.c_str(), ExecError);
   CHECK_THROWS_WITH_AS(trainer.evaluate(set), refusal.c_str(), ExecError);
+}
+
+TEST_CASE("a fit keeps its state once after each step that is due, and at its end") {
+  struct Kept final : train::Keeper {
+    std::vector<std::int64_t> steps;
+    train::FitPosition resume(std::int64_t) override { return {}; }
+    bool due(std::int64_t steps_done, bool) const override { return steps_done % 2 == 0; }
+    void keep(const train::FitPosition& position) override { steps.push_back(position.steps); }
+    void finish() override {}
+  };
+  for (const auto& [steps, expected] :
+       {std::pair{6, std::vector<std::int64_t>{2, 4, 6}}, {8, {2, 4, 6, 8}}, {5, {2, 4, 5}}}) {
+    Kept kept;
+    Alone<Plain> trainer({.batch = batch});  // 5 steps an epoch
+    trainer.fit(training, {.epochs = 2, .steps = steps, .log = nullptr, .keeper = &kept});
+    CHECK(kept.steps == expected);
+  }
+  Kept kept;
+  Alone<Plain> trainer({.batch = 25});  // the steps that are due are those that end epochs
+  trainer.fit(training, {.epochs = 2, .log = nullptr, .keeper = &kept});
+  CHECK(kept.steps == std::vector<std::int64_t>{2, 4});
 }

@@ -1,4 +1,4 @@
-// EXPECT: static.assert.*convoy: shapes, channels, features, classes, kernel, stride and fans must be positive
+// EXPECT: static.assert.*convoy: shapes, channels, features, classes, kernel, stride and fans must be
 // EXPECT: image.*\{3, 0, 4\}
 #include <convoy/graph/plan.hpp>
 

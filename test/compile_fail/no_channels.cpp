@@ -1,4 +1,4 @@
-// EXPECT: static.assert.*convoy: shapes, channels, features, classes, kernel, stride and fans must be positive
+// EXPECT: static.assert.*convoy: shapes, channels, features, classes, kernel, stride and fans must be
 // EXPECT: stem.*\{0, 3, 1\}
 #include <convoy/graph/plan.hpp>
 
