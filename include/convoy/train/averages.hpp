@@ -1,9 +1,9 @@
 // Averages: evaluates, predicts with and saves the averages of the parameters that optim::Ema keeps.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
