@@ -382,6 +382,19 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
         }) == "model: scopes nest deeper than 15 at 0.1.2.3.4.5.6.7.8.9.10.11.12.13.14.15");
 }
 
+TEST_CASE("graph: an extent that an int does not hold is refused") {
+  CHECK(refusal([](auto& g) {
+          g.flatten(g.input("image", {3, 40'000, 40'000}));
+        }) == "model: flatten.0 makes an extent of more than 2147483647 of [3x40000x40000]");
+  CHECK(refusal([](auto& g) {
+          const auto row = g.input("row", {1 << 30});
+          g.concat({row, row});
+        }) == "model: concat.0 makes an extent of more than 2147483647 of [1073741824]");
+  CHECK(refusal([](auto& g) {
+          g.linears(g.input("row", {1}), {"a", "b"}, {.features = 1 << 30});
+        }) == "model: linear.0 makes an extent of more than 2147483647 of [2x1073741824]");
+}
+
 TEST_CASE("graph: a value, a label or a parameter that was never assigned is refused") {
   const std::string sentence = " is given a Tensor, a Label or a Handle that was never assigned";
   const graph::Tensor none;

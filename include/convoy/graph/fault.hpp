@@ -22,6 +22,7 @@ enum class Common : int {
   input_is_an_image,
   input_is_not_a_sequence,
   extent_is_not_positive,
+  extent_is_too_large,
   too_many_extents,
   padding_is_wrong,
   normalization_is_wrong,
@@ -88,6 +89,8 @@ consteval bool refuse() {
   else if constexpr (which == Common::extent_is_not_positive)
     static_assert(holds<Where, left>,
                   "convoy: shapes, channels, features, classes, kernel, stride and fans must be positive");
+  else if constexpr (which == Common::extent_is_too_large)
+    static_assert(holds<Where, left>, "convoy: an extent is at most 2147483647");
   else if constexpr (which == Common::too_many_extents)
     static_assert(holds<Where, left>,
                   "convoy: a value has at most three extents, [channels, height, width], those of one row of "
@@ -144,6 +147,8 @@ inline std::string explain(Common which, const Name& where, const Shape& left, c
       return concat(where, " needs a sequence of [positions x features], not ", left);
     case Common::extent_is_not_positive:
       return concat(where, " has an extent that is not positive among ", left);
+    case Common::extent_is_too_large:
+      return concat(where, " makes an extent of more than 2147483647 of ", left);
     case Common::too_many_extents:
       return concat(
           where, " has four extents, ", left,

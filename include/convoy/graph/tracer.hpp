@@ -249,6 +249,14 @@ class Tracer {
     return true;
   }
 
+  /// `count` as an extent of the node begun last, which it makes of `from`; reports a fault if it is too
+  /// large.
+  constexpr int extent(std::int64_t count, Shape from) {
+    if (count <= std::numeric_limits<int>::max()) return static_cast<int>(count);
+    report(Common::extent_is_too_large, from);
+    return 1;
+  }
+
   /// Reports a fault unless a value of this shape has one of the kinds.
   constexpr void few_extents(Shape shape) {
     if (shape.rank > 3) report(Common::too_many_extents, shape);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -40,7 +41,8 @@ struct Concat {
           if (parts[i].kind != first.kind || !(expected == first.shape))
             g.report(G::template index<Concat>, does_not_join, first.shape, parts[i].shape);
           else
-            node.shape.extent[axis] += parts[i].shape[axis];
+            node.shape.extent[axis] =
+                g.extent(std::int64_t{node.shape[axis]} + parts[i].shape[axis], parts[i].shape);
         }
         g.edge(node, parts[i].node);
       }

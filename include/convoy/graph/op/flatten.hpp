@@ -19,7 +19,7 @@ struct Flatten {
     constexpr Tensor flatten(Tensor x, NameOption o = {}) {
       auto& g = static_cast<G&>(*this);
       Node node = g.begin(G::template index<Flatten>, o.name);
-      node.shape = {static_cast<int>(x.shape.size())};
+      node.shape = {g.extent(x.shape.size(), x.shape)};
       node.kind = Kind::row;
       g.real(x);
       return g.place(node, x);

@@ -79,6 +79,8 @@ struct Linear {
       Node node = g.begin(G::template index<Linear>, o.name);
       const auto count = static_cast<int>(names.size());
       if (!accepts(g, node, x, o) || !g.positive({count})) return g.abandon(node, x);
+      node.shape.extent[node.shape.rank - 1] =
+          g.extent(std::int64_t{count} * o.features, {count, o.features});
       const int in = x.shape.last();
       Handle first{-1, {}};
       for (const std::string_view layer : names) {
@@ -90,7 +92,6 @@ struct Linear {
       const int step = o.bias ? 2 : 1;
       for (int offset = 0; offset < step; ++offset)
         for (int i = 0; i < count; ++i) g.use(node, {first.index + i * step + offset, {}});
-      node.shape.extent[node.shape.rank - 1] = count * o.features;
       return g.place(node, x);
     }
     constexpr Tensor linears(Tensor x, std::initializer_list<std::string_view> names, LinearOptions o) {
