@@ -13,8 +13,9 @@ namespace convoy::optim {
 
 /// Updates the parameters by rule R and resets them to the slow weights every few steps. The slow weights are
 /// the state "slow", which starts as the parameters before the first step. The slow weights of frozen
-/// parameters stay 0. A training that resumes must therefore freeze the same parameters: one that is no
-/// longer frozen would be pulled toward 0.
+/// parameters and of dead taps that do not decay stay 0. A training that resumes must therefore freeze and
+/// decay the same parameters: one that is no longer frozen, and dead taps that decay only now, would be
+/// pulled toward 0.
 template <class R>
 struct Lookahead : detail::Decorator<R> {
   using Base = detail::Decorator<R>;
