@@ -26,11 +26,12 @@ class StepLog {
   /// Writes no file if `path` is empty. A row of data holds `per_row` of `unit`; if `per_row` is 0, the unit
   /// has no column. A step is `accumulate` of the steps of `batches`. If the run `resumes`, the lines of an
   /// existing file are kept as far as they log the rows before the run's first step. The file is unchanged
-  /// until the first step, because a run that is refused must not destroy the table of the run before. Throws
-  /// ConfigError if the file of a run that resumes has other columns.
+  /// until the first step, because a run that is refused must not destroy the table of the run before.
+  /// Without `computes`, losses and norms are unknown. Throws ConfigError if the file of a run that resumes
+  /// has other columns.
   StepLog(const std::string& path, const std::string& unit, double per_row,
-          const convoy::data::BatchPlan& batches, int accumulate, bool resumes)
-      : path_(path), per_row_(per_row), batches_(batches), accumulate_(accumulate) {
+          const convoy::data::BatchPlan& batches, int accumulate, bool resumes, bool computes)
+      : path_(path), per_row_(per_row), batches_(batches), accumulate_(accumulate), computes_(computes) {
     if (path.empty()) return;
     std::string columns = "step,epoch,rows,loss,accuracy,lr,grad_norm,seconds,samples_per_sec";
     if (per_row_ > 0) columns += "," + unit + "_per_sec";
@@ -52,11 +53,12 @@ class StepLog {
   void operator()(const convoy::train::StepReport& r) {
     if (file_ == nullptr) return;
     if (!std::exchange(begun_, true)) begin(r);
-    std::fprintf(file_.get(), "%lld,%d,%lld,%.9g,", static_cast<long long>(r.step), r.epoch,
-                 static_cast<long long>(r.rows), r.loss);
+    std::fprintf(file_.get(), "%lld,%d,%lld,", static_cast<long long>(r.step), r.epoch,
+                 static_cast<long long>(r.rows));
+    field(computes_ ? std::optional(r.loss) : std::nullopt);
     field(r.accuracy);
     std::fprintf(file_.get(), "%.9g,", static_cast<double>(r.lr));
-    field(r.gradient_norm);
+    field(computes_ ? r.gradient_norm : std::nullopt);
     const double rate = static_cast<double>(r.rows) / r.seconds;
     std::fprintf(file_.get(), "%.6g,%.6g,", r.seconds, rate);
     if (per_row_ > 0) std::fprintf(file_.get(), "%.6g,", rate * per_row_);
@@ -106,6 +108,7 @@ class StepLog {
   double per_row_;
   convoy::data::BatchPlan batches_;
   int accumulate_;
+  bool computes_;
   bool goes_on_ = false;  ///< in the table of the run before
   bool begun_ = false;
   std::unique_ptr<std::FILE, Close> file_;

@@ -97,7 +97,7 @@ convoy::train::FitReport fit(const Options& o, const Task& task, Trainer& traine
   StepLog csv(
       trainer.rank() == 0 ? o.csv : "", task.unit, task.per_row,
       data::BatchPlan(task.train.size(), o.batch, {.world = trainer.workers(), .unsharded = o.unsharded}),
-      o.accumulate, o.resume);
+      o.accumulate, o.resume, !replays(o));
   return trainer.fit(task.train, {.epochs = o.epochs,
                                   .steps = o.steps,
                                   .validate = task.test,

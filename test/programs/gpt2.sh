@@ -96,6 +96,8 @@ refused "another order of the rows" "^gpt2: $scratch/worlds/step-[0-9]+ was writ
   $world --steps 70 --resume --seed 1
 refused "another text" "^gpt2: fit: the fit to resume had a training set of [0-9]+ samples and this one has [0-9]+, " \
   $world --steps 70 --resume --data "$scratch/uneven-text"
+"$program" $small --threads 1 --data "$scratch/text" --quiet --steps 2 --replay-rate 1000 --csv "$scratch/replayed.csv" > "$scratch/out" 2>&1 &&
+  [ "$(sed 1d "$scratch/replayed.csv" | cut -d, -f 1,4,5,7 | tr '\n' ' ')" = "0,,, 1,,, " ] || complain "a replay without losses: $(cat "$scratch/replayed.csv")"
 refused "checkpoints of a replay" "^gpt2: --checkpoint $scratch/kept keeps what a training has learned, and a replay learns nothing; " \
   --data "$scratch/text" $small --checkpoint "$scratch/kept" --resume --steps 300 --replay-rate 1000
 refused "rows of ranks that read all" "every rank has its own" --data "$scratch/text" $small --unsharded --batches "$scratch/rows"
