@@ -6,7 +6,6 @@
 #include <limits>
 #include <span>
 #include <sstream>
-#include <system_error>
 #include <type_traits>
 #include <variant>
 
