@@ -79,6 +79,13 @@ struct Namesake : schedule::Ring {
   static constexpr std::string_view name = schedule::Broadcast::name;
 };
 
+// Correct for several ranks only.
+struct ForSeveral : schedule::Ring {
+  static constexpr std::string_view name = "for several";
+  static constexpr bool proved = false;
+  constexpr int blocks(int size) const { return size > 1 ? size : 0; }
+};
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("an algorithm gives the bits, messages and bytes of its schedule", S,
@@ -132,6 +139,20 @@ TEST_CASE("a schedule may have the name of another") {
     right += byte[0] == 1;
   });
   CHECK(right == 6);
+}
+
+TEST_CASE("a schedule that has no blocks for one rank is refused there") {
+  for (const int ranks : {1, 2})
+    Threads::World(ranks).run([&](Threads endpoint) {
+      comm::AllReduce<comm::Algorithm<ForSeveral, Threads>> exchange(endpoint, small);
+      std::vector<float> values(100, 1.0f);
+      const auto exchanges = [&] { exchange.all_reduce(std::span<float>(values), comm::sum); };
+      if (ranks == 2) return exchanges();
+      CHECK_THROWS_WITH_AS(exchanges(),
+                           "the schedule for several is wrong for 1 ranks and 1 segments: it cuts a buffer "
+                           "into no blocks, where at least one is needed",
+                           ConfigError);
+    });
 }
 
 TEST_CASE("Auto goes by rank 0's prices, whatever the others were told") {

@@ -19,6 +19,7 @@ namespace convoy::comm {
 /// The number of segments that each block is cut into. A block of no more segments than may be in flight at a
 /// time is not cut: there is nothing to pipeline, and one long message is cheaper than several.
 constexpr int segments_for(std::int64_t count, std::size_t element, int blocks, const Options& options) {
+  if (blocks < 1) return 1;  // of a schedule that its proof refuses
   const std::int64_t bytes = count * static_cast<std::int64_t>(element);
   const std::int64_t block = (bytes + blocks - 1) / blocks;
   const auto limit = static_cast<std::int64_t>(options.segment_bytes);

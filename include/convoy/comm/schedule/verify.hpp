@@ -16,6 +16,7 @@ namespace convoy::schedule {
 
 enum class Fault : unsigned char {
   none,
+  no_blocks,         ///< a buffer is cut into no blocks
   bad_step,          ///< a peer or chunk that does not exist, or a rank as its own peer
   incomplete,        ///< a chunk ends without some rank's value
   double_count,      ///< a value is added twice
@@ -39,6 +40,8 @@ inline std::string explain(const Diagnosis& v) {
   switch (v.fault) {
     case Fault::none:
       return "the schedule is correct";
+    case Fault::no_blocks:
+      return "it cuts a buffer into no blocks, where at least one is needed";
     case Fault::bad_step:
       return concat(at(), " names a peer or chunk that does not exist");
     case Fault::incomplete:
@@ -233,6 +236,7 @@ class Prover {
 template <Schedule S>
 constexpr Diagnosis verify(const S& schedule, int size, int capacity = 0) {
   const int count = chunks(schedule, size);
+  if (count < 1) return {.fault = Fault::no_blocks};
   int sends = 0, carried = 0;
   Diagnosis bad{};
   for (int r = 0; r < size; ++r) {
