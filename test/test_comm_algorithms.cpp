@@ -2,6 +2,7 @@
 // Every all-reduce algorithm over threads: the same bits as its schedule executed by one thread, messages and
 // bytes as priced, training with several buckets in flight, and selection by name.
 #include <atomic>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -191,6 +192,14 @@ TEST_CASE("Auto goes by rank 0's prices, whatever the others were told") {
       CHECK(right == ranks);
       CHECK(messages == expected);
     }
+}
+
+TEST_CASE("costs that are no times are refused") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const schedule::CostModel& cost :
+       {schedule::CostModel{-1e-6, 0, 0}, schedule::CostModel{0, nan, 0}, schedule::CostModel{0, 0, 1e9}})
+    CHECK_THROWS_AS(Threads::World(1).run([&](Threads endpoint) { Chosen(endpoint, {.cost = cost}); }),
+                    ConfigError);
 }
 
 TEST_CASE("Auto measures what it was not told, and trains") {

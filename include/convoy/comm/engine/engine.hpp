@@ -245,6 +245,10 @@ CONVOY_FUNCTION Engine::Engine(const transport::Any& where, const Options& optio
   if (options_.window < 1 || options_.window > most)
     fail<ConfigError>("window is ", options_.window, "; it must be between 1 and ", most, " on ",
                       where.name());
+  for (const double cost : {options.cost.alpha, options.cost.beta, options.cost.gamma})
+    if (!(cost >= 0 && cost < 1e9))
+      fail<ConfigError>("a cost is ", cost,
+                        "; alpha, beta and gamma must be seconds, at least 0 and below 1e9");
   if (!(options.deadline.count() > 0))
     fail<ConfigError>("the deadline is ", options.deadline.count(), " s; it must be positive");
 }
