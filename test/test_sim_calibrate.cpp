@@ -103,6 +103,16 @@ TEST_CASE("the share of gradients that backward does not hide is taken from the 
   CHECK(buckets(1)[0].ready == doctest::Approx(backward));
 }
 
+TEST_CASE("no rounding makes gradients final after backward has ended") {
+  sim::Source source = pair();
+  source.exchange.overlap = true;
+  source.workloads = {{"odd", {4 * 1'234'567, 4 * 7'654'321}}};
+  source.parameters = {positive(Role::sample_seconds, "odd", "seconds", 1)};
+  for (int k = 1; k <= 100; ++k)
+    CHECK_NOTHROW(
+        sim::setting_of(source, std::vector<double>{0.001 * k}, {"odd", 3, {{"slow", 2}}}).work.check());
+}
+
 TEST_CASE("all parameters are found again, from starts that are far off") {
   const sim::Source source = pair();
   const sim::Fit fit = sim::calibrate(source, cells_of(source));

@@ -149,7 +149,7 @@ inline std::vector<Bucket> buckets_of(const Workload& workload, double backward,
     before += bytes;
     if (in_time > 0)
       buckets.push_back(
-          {in_time, backward * static_cast<double>(std::min(before, early)) / static_cast<double>(all), 0});
+          {in_time, backward * (static_cast<double>(std::min(before, early)) / static_cast<double>(all)), 0});
     if (in_time < bytes) buckets.push_back({bytes - in_time, backward, 0});
   }
   return buckets;
