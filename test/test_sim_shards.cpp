@@ -114,6 +114,15 @@ TEST_CASE("sim: the rank with the longest part decides when an update is over") 
   CHECK(sim::simulate(s).step_seconds > 0.1);
 }
 
+TEST_CASE("sim: an update of no gradients beside ones that stay whole takes its time") {
+  sim::Work work = test::bytes_alone(1 << 20);
+  work.buckets[0].whole = {{0, 1000}};
+  work.buckets.push_back({0, 0, 1e-3});
+  const sim::Outcome outcome = simulate(test::setting(test::shared(2, 2), work, "sharded"));
+  CHECK(outcome.step_seconds > 1e-3 / 4);
+  CHECK(outcome.step_seconds < 1);
+}
+
 TEST_CASE("sim: unequal shards are not folded, even if folding is allowed at any size") {
   sim::Setting s = setting(test::shared(4, 2), test::some_work(), "sharded");
   s.work.buckets[1].whole = {{0, 2 << 20}};

@@ -370,7 +370,7 @@ CONVOY_FUNCTION void LegMaker::add_shards() {
     gather.crossings.push_back(crossing(schedule::View::of<schedule::RingAllGather>(), buffer, 4));
     const double update = work_.buckets[b].update;
     gather.crossings.back().update = update / ranks_;
-    if (arena.whole.empty() || update == 0) continue;
+    if (arena.whole.empty() || update == 0 || buffer.count == 0) continue;
     for (int rank = 0; rank < ranks_; ++rank)
       gather.crossings.back().updates.push_back(update * static_cast<double>(buffer[rank].size()) /
                                                 static_cast<double>(buffer.count));
