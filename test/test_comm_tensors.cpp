@@ -10,6 +10,7 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -503,6 +504,31 @@ TEST_CASE("a rank that never marks a tensor is named when the deadline ends, and
   CHECK(contains(
       said.what[0],
       "rank 0: gradients tensor 1 to tensor 2: ring of bucket 1: no answer within the deadline of 1 s"));
+}
+
+TEST_CASE("tensors that go before a bucket is whole are given up, and the other ranks hear of it") {
+  Said said(2);
+  std::atomic<bool> gone{false}, over{false};
+  on_threads(2, [&](const Threads& endpoint) {
+    Ring exchange(endpoint, impatient);
+    std::vector<std::vector<float>> tensors(2, std::vector<float>(50));
+    {
+      GradientBuckets gradients(exchange, named(tensors));
+      gradients.ready(0);
+      if (exchange.rank() == 0) {
+        gradients.ready(1);
+        while (!gone) std::this_thread::yield();
+        said.listen(0, [&] { gradients.wait(); });
+        over = true;
+        return;
+      }
+    }
+    gone = true;
+    while (!over) std::this_thread::yield();
+  });
+  CHECK(said.culprit[0] == 1);
+  INFO(said.what[0]);
+  CHECK(contains(said.what[0], "they were given up in the middle of a step"));
 }
 
 TEST_CASE("a rank that dies between two buckets is named by every other") {

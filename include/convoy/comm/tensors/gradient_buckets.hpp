@@ -211,7 +211,8 @@ CONVOY_FUNCTION void GradientBuckets::place(detail::Load* loads) {
 }
 
 CONVOY_FUNCTION GradientBuckets::~GradientBuckets() {
-  if (begun_ > ended_)
+  // From the first mark on, the other ranks wait for this one.
+  if (std::any_of(marks_.begin(), marks_.end(), [](Mark mark) { return mark != Mark::none; }))
     carrier_->fail_with(CommError({carrier_->rank(), -1, "gradients", 0, 0, 0, carrier_->rank()},
                                   "they were given up in the middle of a step"));
 }
