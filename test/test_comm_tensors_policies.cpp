@@ -123,6 +123,28 @@ TEST_CASE("an exchange that was chosen by name takes vectors and arrays, and ope
   CHECK(right == 2);
 }
 
+TEST_CASE("the mean over ranks of unequal weights is weighted, and needs the weights") {
+  std::atomic<int> right{0};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Any exchange = comm::make("ring", endpoint, {.deadline = Seconds(20)}, {.weights = {1, 3}});
+    std::vector<float> a(10, endpoint.rank() == 0 ? 4.0f : 8.0f);
+    GradientBuckets gradients(exchange, {{"a", a}});
+    gradients.ready(0);
+    gradients.wait();
+    std::vector<float> b(10, endpoint.rank() == 0 ? 4.0f : 8.0f);
+    comm::Any measured = comm::make("ring", endpoint, {.deadline = Seconds(20)}, {.weighted = true});
+    std::string said;
+    try {
+      GradientBuckets(measured, {{"b", b}});
+    } catch (const ConfigError& e) {
+      said = e.what();
+    }
+    right += a == std::vector<float>(10, 7.0f) &&
+             said == "weighted: without Trainer no speed is measured, so a mean of gradients needs weights";
+  });
+  CHECK(right == 2);
+}
+
 TEST_CASE("one exchange carries the buckets of one set of gradients at a time") {
   std::atomic<int> right{0};
   Threads::World(2).run([&](const Threads& endpoint) {

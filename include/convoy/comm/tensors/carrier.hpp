@@ -45,8 +45,9 @@ class Carrier {
   virtual std::pmr::memory_resource* memory() = 0;
   /// Whether it exchanges f32 only, in contiguous buckets.
   virtual bool one_arena() const = 0;
-  /// The factor applied to gradients before they are sent, for a mean.
-  virtual float before(Op op) const = 0;
+  /// The factor applied to gradients before they are sent, for a mean. All ranks call it together, before
+  /// `open`.
+  virtual float before(Op op) = 0;
   /// Compares the fingerprint across ranks. There is at least one bucket.
   virtual void open(const Fingerprint& fingerprint, std::span<const Load> buckets) = 0;
   virtual void begin(int bucket) = 0;
@@ -69,7 +70,7 @@ class NonblockingCarrier : public Carrier {
   int rank() const override { return exchange_.rank(); }
   std::pmr::memory_resource* memory() override { return exchange_.memory(); }
   bool one_arena() const override { return false; }
-  float before(Op) const override { return 1; }
+  float before(Op) override { return 1; }
   void open(const Fingerprint& fingerprint, std::span<const Load> buckets) override {
     if (const std::size_t flying = exchange_.in_flight(); flying > 0)
       fail<ConfigError>("GradientBuckets must be made before an operation of its exchange is in flight; ",
@@ -152,7 +153,15 @@ class CommCarrier : public Carrier {
   int rank() const override { return comm_.rank(); }
   std::pmr::memory_resource* memory() override { return comm_.memory(); }
   bool one_arena() const override { return true; }
-  float before(Op op) const override { return op == Op::mean ? 1.0f / static_cast<float>(comm_.size()) : 1; }
+  float before(Op op) override {
+    if (op != Op::mean) return 1;
+    const std::vector<double> shares = comm_.shares([](double, double&) {
+      fail<ConfigError>(
+          "weighted: without Trainer no speed is measured, so a mean of gradients needs weights");
+    });
+    return shares.empty() ? 1.0f / static_cast<float>(comm_.size())
+                          : static_cast<float>(shares[static_cast<std::size_t>(rank())]);
+  }
   void open(const Fingerprint& fingerprint, std::span<const Load> buckets) override {
     std::int64_t end = 0;
     for (const Load& b : buckets) {
