@@ -3,6 +3,7 @@
 // EMULATES
 #include <convoy/comm/policy/none.hpp>
 #include <convoy/data/digits.hpp>
+#include <convoy/data/resident.cuh>
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/optim/device.cuh>
 #include <convoy/train/trainer.hpp>

@@ -196,8 +196,14 @@ class PlanTrainer {
 };
 
 /// The base of a trainer whose policies do not compose. `composes` has already reported why, so this accepts
-/// every call to avoid further errors.
+/// the usual calls to avoid further errors.
 struct Refused {
+  int rank() const { return 0; }
+  int world() const { return 1; }
+  int workers() const { return 1; }
+  int most_rows() const { return 0; }
+  void forward(auto&&...) {}
+  void backward() {}
   FitReport fit(auto&&, const FitOptions& = {}) { return {}; }
   Evaluation evaluate(auto&&) { return {}; }
   Prediction predict(auto&&...) { return {}; }

@@ -40,12 +40,15 @@ class Trainer : public train::PlanTrainer<Rule, Comm, Exec> {
              std::forward<CommArguments>(comm_arguments)...) {}
 };
 
+/// The Trainer of a model or of policies that `composes` has refused. It has the members of any other, so
+/// that a program's use of them is no further error. No program that contains one is linked.
 template <class Model, class Rule, class Comm, class Exec>
-class Trainer<Model, Rule, Comm, Exec, false> : public train::Refused {
+class Trainer<Model, Rule, Comm, Exec, false> : public train::PlanTrainer<Rule, Comm, Exec> {
  public:
   using Config = train::Config<Rule, Exec>;
+  static constexpr auto& plan = graph::no_plan;
   template <class... Arguments>
-  explicit Trainer(const Config&, Arguments&&...) {}
+  explicit Trainer(const Config&, Arguments&&...);
 };
 
 }  // namespace convoy
