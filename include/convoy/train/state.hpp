@@ -156,6 +156,7 @@ class ExchangeState : public comm::StateVisitor {
         prefix_(concat("ranks.", comm.rank(), ".exchange.")),
         visitor_(visitor),
         how_(how) {}
+  virtual ~ExchangeState() = default;
 
   void arena(std::string_view name, std::span<float> values) override {
     for (const int p : plan_.exchange_order) {
