@@ -16,6 +16,7 @@
 #include "emulation/cudnn.hpp"
 #include "emulation/emulation.hpp"
 #include "exec_cuda_fusions.hpp"
+#include "exec_random_models.hpp"
 #include <convoy/exec/cuda/cuda.cuh>
 #include <convoy/graph/dynamic.hpp>
 
@@ -42,6 +43,24 @@ TEST_CASE(
     CHECK(passes(f16(), true, mode) == 14 - 6);  // two within each block
     CHECK(passes(bf16(), true, mode) == 14);
   }
+}
+
+TEST_CASE("cuda: in f16 a batch norm whose value a metric reads writes the value") {
+  using namespace exec_cuda_fusions;
+  const DynamicPlan plan([](Builder& g) {
+    Tensor x = g.relu(g.batch_norm(g.conv2d(g.input("image", {8, 5, 5}), {.channels = 8})));
+    g.metric("magnitude", exec_compare::Magnitude{}, x);
+    x = g.relu(g.batch_norm(g.conv2d(x, {.channels = 8})));
+    g.loss(g.cross_entropy(g.linear(g.flatten(x), {.features = 5}), g.label("label", 5)));
+  });
+  const exec_compare::Batch batch(plan, 6, Philox{1, 2});
+  const auto measured = [&](bool fuses, exec::Mode mode) {
+    Alone<f16> exec(plan, 6, {.candidates = 1, .fuse_batch_norm = fuses});
+    exec_compare::randomize(exec, plan, Philox{1, 1000});
+    return exec_compare::forward(exec, batch, mode).metrics[0];
+  };
+  for (const exec::Mode mode : {exec::Mode::train, exec::Mode::evaluate})
+    CHECK(measured(true, mode) == doctest::Approx(measured(false, mode)).epsilon(1e-3));
 }
 
 namespace {

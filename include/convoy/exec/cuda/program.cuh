@@ -175,6 +175,9 @@ class Program : public StagedPlan {
   bool has_one_reader(const Value& v) {
     for (int i = 0; i < plan_.graph.count.outputs; ++i)
       if (&value(plan_.graph.outputs[i].node) == &v) return false;
+    for (const graph::Metric& metric : plan_.metrics)
+      for (int i = 0; i < metric.inputs; ++i)
+        if (&value(plan_.graph.edges[metric.input + i]) == &v) return false;
     return readers(v) == 1;
   }
   /// Takes back the memory of a value that no stage writes.
