@@ -37,6 +37,19 @@ TEST_CASE_TEMPLATE("blocks of many chunks and tensors give the same bits in any 
   }
 }
 
+TEST_CASE_TEMPLATE("an arena without tensors, as of a model whose layers are all frozen, makes steps", R,
+                   optim::AdamW, optim::Lars, optim::Lamb) {
+  Device space;
+  optim::Arena<R, Device> arena(space, {}, {}, {}, {.max_norm = 1});
+  arena.own({});
+  memory::Array<float, Device> parameters(space, 1);
+  arena.begin(1, 0.1f);
+  Decision decision = arena.decide(parameters.data());
+  if (decision == Decision::again) decision = arena.decide(parameters.data());
+  CHECK(decision == Decision::apply);
+  CHECK_NOTHROW(space.synchronize());
+}
+
 TEST_CASE("a range of many tensors takes one kernel to update, and two to sum the squares of all of them") {
   using emulation::Called;
   const RandomLayout layout(3);

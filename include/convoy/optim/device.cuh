@@ -267,6 +267,7 @@ struct Kernels<R, memory::Device> {
   static void constants(memory::Device& space, const Optimizer<R>& optimizer, const Treatment* treatments,
                         std::size_t count, const Control* control, const double* norms, std::byte* into,
                         std::size_t bytes) {
+    if (count == 0) return;
     constexpr int threads = 64;
     device::launch({space.stream(), static_cast<unsigned>((count + threads - 1) / threads), threads},
                    detail::make_constants<R>, optimizer, treatments, static_cast<int>(count), control, norms,
