@@ -321,10 +321,9 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
   const std::string of_a_norm =
       " has an epsilon that is not at least 0 or a momentum that is not from 0 to 1";
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-  for (const auto& [epsilon, momentum] :
-       {std::pair{-1e-5f, 0.1f}, {nan, 0.1f}, {1e-5f, -0.1f}, {1e-5f, 1.1f}})
+  for (const auto& wrong : {std::pair{-1e-5f, 0.1f}, {nan, 0.1f}, {1e-5f, -0.1f}, {1e-5f, 1.1f}})
     CHECK(refusal([&](auto& g) {
-            g.batch_norm(image(g), {.epsilon = epsilon, .momentum = momentum, .name = "norm"});
+            g.batch_norm(image(g), {.epsilon = wrong.first, .momentum = wrong.second, .name = "norm"});
           }) == "model: norm" + of_a_norm);
   CHECK(refusal([&](auto& g) { g.layer_norm(g.flatten(image(g)), {.epsilon = nan}); }) ==
         "model: layer_norm.0" + of_a_norm);
