@@ -16,6 +16,7 @@
 #include <doctest/doctest.h>
 
 #include "allocations.hpp"
+#include "comm_said.hpp"
 #include <convoy/comm/tensors/broadcast.hpp>
 #include <convoy/comm/tensors/gradient_buckets.hpp>
 #include <convoy/core/philox.hpp>
@@ -24,6 +25,8 @@ using namespace convoy;
 using comm::FusionOptions;
 using comm::GradientBuckets;
 using comm::NamedSpan;
+using comm_said::contains;
+using comm_said::Said;
 using transport::Threads;
 
 namespace {
@@ -78,28 +81,6 @@ std::vector<NamedSpan> named(std::vector<std::vector<float>>& tensors) {
   for (std::size_t t = 0; t < tensors.size(); ++t) all.emplace_back(concat("tensor ", t), tensors[t]);
   return all;
 }
-
-// Each rank's error and the culprit that it names.
-struct Said {
-  std::vector<std::string> what;
-  std::vector<int> culprit;
-  explicit Said(int ranks)
-      : what(static_cast<std::size_t>(ranks)), culprit(static_cast<std::size_t>(ranks), -2) {}
-  template <class F>
-  void listen(int rank, F&& f) {
-    const auto r = static_cast<std::size_t>(rank);
-    try {
-      f();
-    } catch (const CommError& e) {
-      what[r] = e.what();
-      culprit[r] = e.culprit;
-    } catch (const Error& e) {
-      what[r] = e.what();
-    }
-  }
-};
-
-bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
