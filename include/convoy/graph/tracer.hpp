@@ -49,7 +49,7 @@ struct NameOption {
 };
 
 struct LossOptions {
-  float weight = 1;
+  float weight = 1;  ///< positive and finite; multiplies the mean in what is minimized and reported
 };
 
 /// The tables that a trace fills; all null in the first run, which only counts entries.
