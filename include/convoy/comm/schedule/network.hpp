@@ -49,6 +49,44 @@ constexpr Outcome stuck(int size, const int* begin, const Step* steps, const int
           .peer_done = step.action != Action::send && !later};
 }
 
+/// The FIFO channels between any two of `size` ranks. Messages are numbered in the order in which they are
+/// sent.
+class Channels {
+ public:
+  constexpr Channels(int size, int sends)
+      : size_(size),
+        channels_(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)),
+        next_(static_cast<std::size_t>(sends)) {}
+
+  /// How many messages a channel holds.
+  constexpr int held(int from, int to) { return channel(from, to).held; }
+  /// The number of the next message to be sent.
+  constexpr int sent() const { return sent_; }
+  constexpr void push(int from, int to) {
+    Channel& c = channel(from, to);
+    (c.held++ == 0 ? c.head : next_.data[c.tail]) = sent_;
+    c.tail = sent_++;
+  }
+  /// The number of the oldest message of a channel that holds one.
+  constexpr int front(int from, int to) { return channel(from, to).head; }
+  constexpr void pop(int from, int to) {
+    Channel& c = channel(from, to);
+    c.head = next_.data[c.head];
+    --c.held;
+  }
+
+ private:
+  // A linked list of messages. Head and tail are undefined without messages.
+  struct Channel {
+    int head = 0, tail = 0, held = 0;
+  };
+  constexpr Channel& channel(int from, int to) { return channels_.data[from * size_ + to]; }
+
+  int size_, sent_ = 0;
+  Table<Channel> channels_;
+  Table<int> next_;  // per message: the one behind it in its channel
+};
+
 }  // namespace detail
 
 /// Executes a schedule for all `size` ranks. `observer.send(rank, step_index, step, message)` and
@@ -72,9 +110,9 @@ constexpr Outcome execute(const S& schedule, int size, int capacity, Observer& o
     int at = 0;
     for (int r = 0; r < size; ++r) schedule.steps(r, size, [&](Step step) { steps.data[at++] = step; });
   }
-  // A channel is a linked list of messages: head and tail are message numbers plus one, 0 when empty.
-  Table<int> head(n * n), tail(n * n), held(n * n), next(static_cast<std::size_t>(sends)), at(n);
-  int message = 0, done = 0;
+  detail::Channels channels(size, sends);
+  Table<int> at(n);
+  int done = 0;
   for (int r = 0; r < size; ++r) done += begin.data[r] == begin.data[r + 1];
   while (done < size) {
     bool moved = false;
@@ -86,23 +124,13 @@ constexpr Outcome execute(const S& schedule, int size, int capacity, Observer& o
       for (; i < count; ++i) {
         const Step& step = mine[i];
         if (step.action == Action::send) {
-          const int channel = r * size + step.peer;
-          if (capacity > 0 && held.data[channel] == capacity) break;
-          if (!observer.send(r, i, step, message)) return {};
-          ++held.data[channel];
-          if (tail.data[channel] == 0)
-            head.data[channel] = message + 1;
-          else
-            next.data[tail.data[channel] - 1] = message + 1;
-          tail.data[channel] = ++message;
+          if (capacity > 0 && channels.held(r, step.peer) == capacity) break;
+          if (!observer.send(r, i, step, channels.sent())) return {};
+          channels.push(r, step.peer);
         } else {
-          const int channel = step.peer * size + r;
-          const int first = head.data[channel];
-          if (first == 0) break;
-          if (!observer.receive(r, i, step, first - 1)) return {};
-          --held.data[channel];
-          head.data[channel] = next.data[first - 1];
-          if (head.data[channel] == 0) tail.data[channel] = 0;
+          if (channels.held(step.peer, r) == 0) break;
+          if (!observer.receive(r, i, step, channels.front(step.peer, r))) return {};
+          channels.pop(step.peer, r);
         }
       }
       if (i != at.data[r]) moved = true;
@@ -113,7 +141,7 @@ constexpr Outcome execute(const S& schedule, int size, int capacity, Observer& o
   }
   for (int a = 0; a < size; ++a)
     for (int b = 0; b < size; ++b)
-      if (head.data[a * size + b] != 0) return {.left = true, .rank = a, .peer = b};
+      if (channels.held(a, b) > 0) return {.left = true, .rank = a, .peer = b};
   return {};
 }
 

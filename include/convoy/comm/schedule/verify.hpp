@@ -230,6 +230,12 @@ class Prover {
   int holds = 0;
 };
 
+/// Whether the peer and the chunks of a step of `rank` exist.
+constexpr bool exists(const Step& step, int rank, int size, int chunks) {
+  return step.peer >= 0 && step.peer < size && step.peer != rank && step.chunk >= 0 && step.count >= 1 &&
+         step.chunk <= chunks - step.count;
+}
+
 }  // namespace detail
 
 /// Proves a schedule for `size` ranks whose channels hold `capacity` messages (0: any number).
@@ -246,9 +252,7 @@ constexpr Diagnosis verify(const S& schedule, int size, int capacity = 0) {
         ++sends;
         carried += step.count;
       }
-      if (step.peer < 0 || step.peer >= size || step.peer == r || step.chunk < 0 || step.count < 1 ||
-          step.chunk > count - step.count)
-        bad = {Fault::bad_step, r, index, step.chunk, step.peer};
+      if (!detail::exists(step, r, size, count)) bad = {Fault::bad_step, r, index, step.chunk, step.peer};
       ++index;
     });
   }
