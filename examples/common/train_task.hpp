@@ -124,6 +124,34 @@ convoy::train::FitReport fit(const Options& o, const Task& task, Trainer& traine
                                   .keeper = checkpoints});
 }
 
+/// `sent`: bytes, by this rank. `exchange`: seconds of a step's exchange alone.
+template <class Trainer>
+Summary summary_of(const Options& o, const Task& task, Trainer& trainer, const std::string& transport,
+                   int threads, std::int64_t sent, double exchange, const convoy::train::FitReport& report) {
+  std::vector<std::pair<std::string, std::string>> options;
+  trainer.visit_options(
+      [&](std::string_view name, const std::string& text) { options.emplace_back(name, text); });
+  return {.model = o.model,
+          .comm = o.comm,
+          .codec = o.codec,
+          .transport = transport,
+          .device = o.device,
+          .precision = o.precision,
+          .data = task.data,
+          .arenas = std::string(convoy::comm::name_of(trainer.comm().traffic().arenas)),
+          .unit = task.unit,
+          .per_row = task.per_row,
+          .world = trainer.workers(),
+          .batch_per_rank = o.batch,
+          .threads = threads,
+          .shares = {trainer.shares().begin(), trainer.shares().end()},
+          .parameters = task.plan.parameters(),
+          .sent_bytes = counts_traffic(o.comm) ? std::optional(sent) : std::nullopt,
+          .exchange_ms = exchange * 1e3,
+          .options = std::move(options),
+          .fit = report};
+}
+
 /// The last argument constructs the Comm of `workers` ranks.
 template <class Exec, class Comm, class CommArgument>
 void train_task(const Options& o, const Task& task, const std::string& transport, int workers,
@@ -174,28 +202,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   std::vector<std::vector<train::TimelineEvent>> events;
   if (!o.timeline.empty()) events = trainer.gather_timeline();
   if (trainer.rank() != 0) return;
-  std::vector<std::pair<std::string, std::string>> options;
-  trainer.visit_options(
-      [&](std::string_view name, const std::string& text) { options.emplace_back(name, text); });
-  const Summary summary{.model = o.model,
-                        .comm = o.comm,
-                        .codec = o.codec,
-                        .transport = transport,
-                        .device = o.device,
-                        .precision = o.precision,
-                        .data = task.data,
-                        .arenas = std::string(comm::name_of(trainer.comm().traffic().arenas)),
-                        .unit = task.unit,
-                        .per_row = task.per_row,
-                        .world = workers,
-                        .batch_per_rank = o.batch,
-                        .threads = exec.threads,
-                        .shares = {trainer.shares().begin(), trainer.shares().end()},
-                        .parameters = task.plan.parameters(),
-                        .sent_bytes = counts_traffic(o.comm) ? std::optional(sent) : std::nullopt,
-                        .exchange_ms = exchange * 1e3,
-                        .options = std::move(options),
-                        .fit = report};
+  const Summary summary = summary_of(o, task, trainer, transport, exec.threads, sent, exchange, report);
   if (!o.quiet && report.steps == 0)
     std::cout << concat("the run ends at step ", total_steps(o, task.train.size(), workers),
                         ", which the checkpoint has reached: no step is left\n");

@@ -34,46 +34,18 @@ class Execution {
         losses_(plan.losses.size()),
         metrics_(plan.metrics.size()),
         finality_(find_finality(plan, graph_stages_)) {
-    const auto count = graph_stages_.size();
     program_.choose_narrow(graph_stages_);
-    for (std::size_t s = 0; s < count; ++s) {
+    for (std::size_t s = 0; s < graph_stages_.size(); ++s) {
       const graph::Stage& stage = graph_stages_[s];
       stages_.push_back(kernels[static_cast<std::size_t>(plan.node(stage.leader).op)].build(
           program_, stage, static_cast<int>(s)));
     }
-    const int last = program_.last_time();
-    auto keep = [&](int n) { program_.keep(program_.value(n), last); };
-    for (const auto& output : plan.outputs) keep(output.node);
-    for (const graph::Loss& loss : plan.losses) keep(loss.node);
-    for (const auto& metric : plan.metrics)
-      for (int i = 0; i < metric.inputs; ++i) keep(plan.graph.edges[metric.input + i]);
-
-    // Backward is planned in the order in which it runs, because the first stage to reach a value assigns its
-    // gradient.
-    for (const graph::Loss& loss : plan.losses)
-      seeds_.push_back(program_.contribute(loss.node, true, static_cast<int>(count)));
-    for (std::size_t s = count; s-- > 0;) {
-      const Value& output = program_.value(graph_stages_[s].output);
-      runs_backward_[s] = stages_[s] != nullptr && output.wants_gradient && output.contributions > 0;
-      if (runs_backward_[s]) stages_[s]->plan_backward(program_);
-    }
-    for (const auto& output : plan.outputs) outputs_.push_back(plain(output.node));
-    for (const auto& metric : plan.metrics)
-      for (int i = 0; i < metric.inputs; ++i)
-        metric_inputs_.push_back(plain(plan.graph.edges[metric.input + i]));
-
+    keep_results();
+    plan_backward();
+    convert_results();
     program_.pack(arena, scratch);
-    for (auto& stage : stages_)
-      if (stage) stage->bind(program_);
-    for (auto& seed : seeds_) seed.bind(program_);
-    for (auto& output : outputs_) output.bind(program_);
-    for (auto& input : metric_inputs_) input.bind(program_);
-    metric_arguments_ = std::vector<graph::Argument>(metric_inputs_.size());
-    for (std::size_t p = 0; p < plan.parameter_list.size(); ++p) {
-      const int i = static_cast<int>(p);
-      if (plan.trained(i) && finality_.first[p] >= 0 && !program_.is_assigned(i))
-        unreached_.push_back({static_cast<std::size_t>(finality_.first[p]), plan.slot(i).live});
-    }
+    bind();
+    find_unreached();
   }
 
   int rows() const { return program_.rows(); }
@@ -169,6 +141,55 @@ class Execution {
     std::vector<std::uint64_t> masks;
     for (const Make& kernel : kernels) masks.push_back(kernel.follows);
     return masks;
+  }
+
+  /// Keeps what is read after the last stage until the end of the pass.
+  [[gnu::cold]] void keep_results() {
+    const Plan& plan = program_.plan();
+    const auto keep = [&](int n) { program_.keep(program_.value(n), program_.last_time()); };
+    for (const auto& output : plan.outputs) keep(output.node);
+    for (const graph::Loss& loss : plan.losses) keep(loss.node);
+    for (const auto& metric : plan.metrics)
+      for (int i = 0; i < metric.inputs; ++i) keep(plan.graph.edges[metric.input + i]);
+  }
+
+  /// Plans backward in the order in which it runs, because the first stage to reach a value assigns its
+  /// gradient.
+  [[gnu::cold]] void plan_backward() {
+    const std::size_t count = graph_stages_.size();
+    for (const graph::Loss& loss : program_.plan().losses)
+      seeds_.push_back(program_.contribute(loss.node, true, static_cast<int>(count)));
+    for (std::size_t s = count; s-- > 0;) {
+      const Value& output = program_.value(graph_stages_[s].output);
+      runs_backward_[s] = stages_[s] != nullptr && output.wants_gradient && output.contributions > 0;
+      if (runs_backward_[s]) stages_[s]->plan_backward(program_);
+    }
+  }
+
+  [[gnu::cold]] void convert_results() {
+    const Plan& plan = program_.plan();
+    for (const auto& output : plan.outputs) outputs_.push_back(plain(output.node));
+    for (const auto& metric : plan.metrics)
+      for (int i = 0; i < metric.inputs; ++i)
+        metric_inputs_.push_back(plain(plan.graph.edges[metric.input + i]));
+    metric_arguments_ = std::vector<graph::Argument>(metric_inputs_.size());
+  }
+
+  [[gnu::cold]] void bind() {
+    for (auto& stage : stages_)
+      if (stage) stage->bind(program_);
+    for (auto& seed : seeds_) seed.bind(program_);
+    for (auto& output : outputs_) output.bind(program_);
+    for (auto& input : metric_inputs_) input.bind(program_);
+  }
+
+  [[gnu::cold]] void find_unreached() {
+    const Plan& plan = program_.plan();
+    for (std::size_t p = 0; p < plan.parameter_list.size(); ++p) {
+      const int i = static_cast<int>(p);
+      if (plan.trained(i) && finality_.first[p] >= 0 && !program_.is_assigned(i))
+        unreached_.push_back({static_cast<std::size_t>(finality_.first[p]), plan.slot(i).live});
+    }
   }
 
   /// The value of node `n` in plain layout at the end of a pass.

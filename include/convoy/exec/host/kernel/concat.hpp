@@ -47,46 +47,62 @@ struct ChannelTask {
   bool accumulate = false;
 };
 
-inline void copy_channels(const ChannelTask& t, int threads) {
+/// Clears the lanes past the last channel of one image.
+inline void clear_last_lanes(const Map& map, float* row) {
+  float* const block = row + (map.blocks - 1) * map.block_stride;
+  for (std::int64_t p = 0; p < map.positions(); ++p)
+    for (int lane = map.channels % map.lanes; lane < map.lanes; ++lane)
+      block[p * map.position_stride + lane] = 0;
+}
+
+/// Copies the channels of one image: whole blocks of lanes where both images have them, else one by one.
+inline void copy_channels_of(const ChannelTask& t, std::int64_t row) {
   const int lanes = t.to_map.lanes;
   const std::int64_t positions = t.to_map.positions();
-  const bool has_padding = t.to_map.channels % lanes != 0;
-  parallel(t.to_map.rows * t.channels * positions < loop_tuning.worth_a_team ? 1 : threads, [&](int thread,
-                                                                                                int team) {
-    const Range range = share(t.to_map.rows, thread, team);
+  const std::int64_t from_step = t.from_map.position_stride, to_step = t.to_map.position_stride;
+  const auto place = [&](const Map& map, int channel) {
+    return row * map.row_stride + channel / lanes * map.block_stride + channel % lanes;
+  };
+  for (int done = 0; done < t.channels;) {
+    const int a = t.from_channel + done, b = t.to_channel + done;
+    const float* from = t.from + place(t.from_map, a);
+    const float* second = t.second == nullptr ? nullptr : t.second + place(t.from_map, a);
+    float* to = t.to + place(t.to_map, b);
+    if (a % lanes == 0 && b % lanes == 0 && t.channels - done >= lanes) {
+      // In blocks that lie apart, the lanes of adjacent positions are adjacent.
+      const bool joined = from_step == lanes && to_step == lanes;
+      copy_runs({.runs = joined ? 1 : positions,
+                 .length = joined ? positions * lanes : lanes,
+                 .from = from,
+                 .second = second,
+                 .from_stride = from_step,
+                 .to = to,
+                 .to_stride = to_step,
+                 .accumulate = t.accumulate},
+                1);
+      done += lanes;
+      continue;
+    }
+    for (std::int64_t p = 0; p < positions; ++p) {
+      float& sum = to[p * to_step];
+      sum = (t.accumulate ? sum : 0.0f) + from[p * from_step] +
+            (second == nullptr ? 0.0f : second[p * from_step]);
+    }
+    ++done;
+  }
+}
+
+inline void copy_channels(const ChannelTask& t, int threads) {
+  const Map& map = t.to_map;
+  // The lanes past the last channel must be zero; the task that writes the last channel clears them.
+  const bool clears =
+      map.channels % map.lanes != 0 && !t.accumulate && t.to_channel + t.channels == map.channels;
+  const bool small = map.rows * t.channels * map.positions() < loop_tuning.worth_a_team;
+  parallel(small ? 1 : threads, [&](int thread, int team) {
+    const Range range = share(map.rows, thread, team);
     for (std::int64_t r = range.begin; r < range.end; ++r) {
-      float* const to_row = t.to + r * t.to_map.row_stride;
-      // The lanes past the last channel must be zero; the task that writes the last channel clears them.
-      if (has_padding && !t.accumulate && t.to_channel + t.channels == t.to_map.channels)
-        for (std::int64_t p = 0; p < positions; ++p)
-          for (int lane = t.to_map.channels % lanes; lane < lanes; ++lane)
-            to_row[(t.to_map.blocks - 1) * t.to_map.block_stride + p * t.to_map.position_stride + lane] = 0;
-      for (int done = 0; done < t.channels;) {
-        const int a = t.from_channel + done, b = t.to_channel + done;
-        const std::int64_t at = r * t.from_map.row_stride + a / lanes * t.from_map.block_stride + a % lanes;
-        const float* from = t.from + at;
-        const float* second = t.second == nullptr ? nullptr : t.second + at;
-        float* to = to_row + b / lanes * t.to_map.block_stride + b % lanes;
-        const std::int64_t from_step = t.from_map.position_stride, to_step = t.to_map.position_stride;
-        if (a % lanes == 0 && b % lanes == 0 && t.channels - done >= lanes) {
-          // In blocks that lie apart, the lanes of adjacent positions are adjacent.
-          const bool joined = from_step == lanes && to_step == lanes;
-          const std::int64_t runs = joined ? 1 : positions, run = joined ? positions * lanes : lanes;
-          const float* none = nullptr;
-          for (std::int64_t p = 0; p < runs; ++p)
-            simd::run<PassLoop>(std::int64_t{0}, run, from + p * from_step,
-                                second == nullptr ? none : second + p * from_step, none, to + p * to_step,
-                                t.accumulate);
-          done += lanes;
-          continue;
-        }
-        for (std::int64_t p = 0; p < positions; ++p) {
-          float& sum = to[p * to_step];
-          sum = (t.accumulate ? sum : 0.0f) + from[p * from_step] +
-                (second == nullptr ? 0.0f : second[p * from_step]);
-        }
-        ++done;
-      }
+      if (clears) clear_last_lanes(map, t.to + r * map.row_stride);
+      copy_channels_of(t, r);
     }
   });
 }

@@ -44,52 +44,12 @@ class OneDnnConvolution final : public ConvolutionKernel {
         weight_(p.parameter(n, 0)),
         bias_(p.node(n).uses > 1 ? p.parameter(n, 1) : -1),
         result_(result) {
-    const graph::Node& node = p.node(n);
-    const graph::Taps taps = p.plan().live_taps(weight_);
-    const Shape& in = p.node(input_).shape;
-    const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
-    ProductShape& shape = multiply_.shape;
-    shape.is_convolution = true;
-    for (int axis = 0; axis < 2; ++axis) {
-      const int first = axis == 0 ? taps.top : taps.left, live = axis == 0 ? taps.height() : taps.width();
-      const int low = w.padding - first * w.dilation;
-      shape.strides[axis] = w.stride;
-      shape.dilates[axis] = w.dilation - 1;
-      shape.padding_low[axis] = low;
-      shape.padding_high[axis] =
-          std::max(0, (node.shape[axis + 1] - 1) * w.stride + w.reach(live) - in[axis + 1] - low);
-    }
-    if (bias_ >= 0) bias_layout_ = {{node.shape[0]}, dnnl_x};
-    shape.bias = bias_layout_.get();
-
-    const Value& x = p.value(input_);
-    in_ = blocked_map(p.rows(), in, p.backend().images);
-    out_ = blocked_map(p.rows(), node.shape, p.backend().images);
-    multiplies_matrices_ = w.height == 1 && w.width == 1 && w.padding == 0 && w.groups == 1 && bias_ < 0 &&
-                           !x.is_input && in_.channels_last && out_.channels_last;
-    const dnnl_format_tag_t out = tag_of(out_);
-    const dnnl_format_tag_t blocked = x.is_input && out_.channels_last ? dnnl_nhwc : tag_of(in_);
-    // oneDNN's first-layer kernels read inputs of few channels in plain layout, those for AMX in nhwc.
-    const bool prefers_plain = x.is_input && in[0] <= 3 && blocked != dnnl_nhwc;
-    attempts_[0] = {prefers_plain ? dnnl_nchw : blocked, out};
-    attempts_[1] = {prefers_plain ? blocked : dnnl_nchw, out};
-    attempts_[2] = {dnnl_format_tag_any, dnnl_format_tag_any};
-    attempts_[3] = {dnnl_nchw, dnnl_nchw};
-    winograd_ = pays_as_winograd(p, n);
-
-    const Layout fixed = p.parameters().fixed(weight_);
-    if (!fixed || copies_weights(p) || !choose(p, Direction::forward, fixed)) require(p, Direction::forward);
-    auto layout = [&](OneDnnProduct::Tensor t) { return multiply_.layout(Direction::forward, t); };
-    // Weights that are read in place get the order that forward wants. Weights that are copied anyway get the
-    // order in which their gradient is computed.
-    if (!fixed && !copies_weights(p)) {
-      p.parameters().choose(weight_, layout(OneDnnProduct::weights));
-    } else if (!fixed && p.parameters().trained(weight_) && !multiplies_matrices_) {
-      require(p, Direction::weights);
-      p.parameters().choose(weight_, multiply_.layout(Direction::weights, OneDnnProduct::weights));
-    }
-    const Layout chosen = p.parameters().fixed(weight_);
-    slot_ = {chosen ? chosen : p.parameters().plain(weight_), Location::fixed(p.parameters().value(weight_))};
+    describe_window(p);
+    if (bias_ >= 0) bias_layout_ = {{p.node(n).shape[0]}, dnnl_x};
+    multiply_.shape.bias = bias_layout_.get();
+    choose_attempts(p);
+    choose_forward(p);
+    const auto layout = [&](OneDnnProduct::Tensor t) { return multiply_.layout(Direction::forward, t); };
     source_ = p.factor(input_, layout(OneDnnProduct::src), stage, p.backward_time(stage));
     weights_ = p.convert(slot_, layout(OneDnnProduct::weights), stage, stage);
     made_ = p.deliver(layout(OneDnnProduct::dst), result_, stage);
@@ -218,6 +178,60 @@ class OneDnnConvolution final : public ConvolutionKernel {
   struct Attempt {
     dnnl_format_tag_t src, dst;
   };
+
+  /// The live taps as a filter of their own, with the padding that this takes.
+  [[gnu::cold]] void describe_window(Program& p) {
+    const graph::Node& node = p.node(node_);
+    const graph::Taps taps = p.plan().live_taps(weight_);
+    const Shape& in = p.node(input_).shape;
+    const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(node_);
+    ProductShape& shape = multiply_.shape;
+    shape.is_convolution = true;
+    for (int axis = 0; axis < 2; ++axis) {
+      const int first = axis == 0 ? taps.top : taps.left, live = axis == 0 ? taps.height() : taps.width();
+      const int low = w.padding - first * w.dilation;
+      shape.strides[axis] = w.stride;
+      shape.dilates[axis] = w.dilation - 1;
+      shape.padding_low[axis] = low;
+      shape.padding_high[axis] =
+          std::max(0, (node.shape[axis + 1] - 1) * w.stride + w.reach(live) - in[axis + 1] - low);
+    }
+  }
+  /// Chooses the layouts worth trying, the best first.
+  [[gnu::cold]] void choose_attempts(Program& p) {
+    const Shape& in = p.node(input_).shape;
+    const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(node_);
+    const Value& x = p.value(input_);
+    in_ = blocked_map(p.rows(), in, p.backend().images);
+    out_ = blocked_map(p.rows(), p.node(node_).shape, p.backend().images);
+    multiplies_matrices_ = w.height == 1 && w.width == 1 && w.padding == 0 && w.groups == 1 && bias_ < 0 &&
+                           !x.is_input && in_.channels_last && out_.channels_last;
+    const dnnl_format_tag_t out = tag_of(out_);
+    const dnnl_format_tag_t blocked = x.is_input && out_.channels_last ? dnnl_nhwc : tag_of(in_);
+    // oneDNN's first-layer kernels read inputs of few channels in plain layout, those for AMX in nhwc.
+    const bool prefers_plain = x.is_input && in[0] <= 3 && blocked != dnnl_nhwc;
+    attempts_[0] = {prefers_plain ? dnnl_nchw : blocked, out};
+    attempts_[1] = {prefers_plain ? blocked : dnnl_nchw, out};
+    attempts_[2] = {dnnl_format_tag_any, dnnl_format_tag_any};
+    attempts_[3] = {dnnl_nchw, dnnl_nchw};
+    winograd_ = pays_as_winograd(p, node_);
+  }
+  /// Chooses the implementation of forward, and the order of the weights in their slot unless another
+  /// operation has chosen that order.
+  [[gnu::cold]] void choose_forward(Program& p) {
+    const Layout fixed = p.parameters().fixed(weight_);
+    if (!fixed || copies_weights(p) || !choose(p, Direction::forward, fixed)) require(p, Direction::forward);
+    // Weights that are read in place get the order that forward wants. Weights that are copied anyway get the
+    // order in which their gradient is computed.
+    if (!fixed && !copies_weights(p)) {
+      p.parameters().choose(weight_, multiply_.layout(Direction::forward, OneDnnProduct::weights));
+    } else if (!fixed && p.parameters().trained(weight_) && !multiplies_matrices_) {
+      require(p, Direction::weights);
+      p.parameters().choose(weight_, multiply_.layout(Direction::weights, OneDnnProduct::weights));
+    }
+    const Layout chosen = p.parameters().fixed(weight_);
+    slot_ = {chosen ? chosen : p.parameters().plain(weight_), Location::fixed(p.parameters().value(weight_))};
+  }
 
   /// Whether weights are copied before they are multiplied, so that their order in the slot costs nothing.
   static bool copies_weights(Program& p) { return p.backend().factor != dnnl_f32; }
