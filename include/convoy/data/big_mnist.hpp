@@ -63,6 +63,8 @@ class BigMnist {
 
   // Constants of all images.
   struct Tables {
+    explicit Tables(float smoothness);
+
     alignas(64) float across[side][width] = {};  // the smoothing matrix, transposed, rows padded with 0
     alignas(64) float down[side][side] = {};     // the smoothing matrix
     alignas(64) float x[pixels] = {}, y[pixels] = {};
@@ -115,27 +117,29 @@ CONVOY_FUNCTION BigMnist::BigMnist(ImageSet images, const BigMnistOptions& optio
                       o.repeats, " times over, has more than 2^62 images");
   size_ = images_.size() * copies * repeats;
 
-  auto tables = std::make_shared<Tables>();
+  tables_ = std::make_shared<Tables>(o.smoothness);
+}
+
+CONVOY_FUNCTION BigMnist::Tables::Tables(float smoothness) {
   // Taps beyond a border are reflected into the image.
-  const int reach = static_cast<int>(4 * o.smoothness);
+  const int reach = static_cast<int>(4 * smoothness);
   double sum = 0;
   const auto tap = [&](int distance) {
-    return std::exp(-0.5 * distance * distance / static_cast<double>(o.smoothness * o.smoothness));
+    return std::exp(-0.5 * distance * distance / static_cast<double>(smoothness * smoothness));
   };
   for (int d = -reach; d <= reach; ++d) sum += tap(d);
   for (int to = 0; to < side; ++to)
     for (int d = -reach; d <= reach; ++d) {
       int at = std::abs(to + d);
       if (at >= side) at = 2 * (side - 1) - at;
-      tables->down[to][at] += static_cast<float>(tap(d) / sum);
+      down[to][at] += static_cast<float>(tap(d) / sum);
     }
   for (int from = 0; from < side; ++from)
-    for (int to = 0; to < side; ++to) tables->across[from][to] = tables->down[to][from];
+    for (int to = 0; to < side; ++to) across[from][to] = down[to][from];
   for (int i = 0; i < pixels; ++i) {
-    tables->x[i] = static_cast<float>(i % side);
-    tables->y[i] = static_cast<float>(i / side);
+    x[i] = static_cast<float>(i % side);
+    y[i] = static_cast<float>(i / side);
   }
-  tables_ = std::move(tables);
 }
 
 // The deformation of one image in vectors of W floats.

@@ -156,26 +156,14 @@ class Fitter {
       normal_equations(jacobian, r, curvature, gradient);
       hold(x, gradient);
       for (bool better = false; !better && !fit.converged;) {
-        std::vector<double> a = curvature, step(n_);
-        for (std::size_t i = 0; i < n_; ++i) {
-          step[i] = held_[i] ? 0 : -gradient[i];
-          a[i * n_ + i] += damping * std::max(a[i * n_ + i], 1e-30);
-          if (!held_[i]) continue;
-          for (std::size_t j = 0; j < n_; ++j) a[i * n_ + j] = a[j * n_ + i] = i == j ? 1 : 0;
-        }
-        double most = 0, predicted = 0;
-        if (solve_symmetric(a, step, n_)) {
-          for (std::size_t i = 0; i < n_; ++i) {
-            trial[i] = std::clamp(x[i] + step[i], coordinate(i, unknowns_[i].lower),
-                                  coordinate(i, unknowns_[i].upper));
-            const double moved = trial[i] - x[i];
-            most = std::max(most, std::abs(moved) / std::max(1e-300, scale_of(i, x[i])));
-            predicted += moved * (damping * curvature[i * n_ + i] * moved - gradient[i]);
-          }
+        const std::vector<double> step = damped_step(curvature, gradient, damping);
+        Move move{.most = 1};
+        if (!step.empty()) {
+          move = move_by(step, x, curvature, gradient, damping, trial);
           const double now = evaluate(trial, trial_r);
           better = now < squares;
           if (better) {
-            const double ratio = predicted > 0 ? (squares - now) / predicted : 1;
+            const double ratio = move.predicted > 0 ? (squares - now) / move.predicted : 1;
             const double cube = (2 * ratio - 1) * (2 * ratio - 1) * (2 * ratio - 1);
             damping = std::max(1e-15, damping * std::max(1.0 / 3, 1 - cube));
             growth = 2;
@@ -183,10 +171,8 @@ class Fitter {
             r = trial_r;
             squares = now;
           }
-        } else {
-          most = 1;
         }
-        fit.converged = most <= options_.tolerance;
+        fit.converged = move.most <= options_.tolerance;
         if (!better) {
           damping *= growth;
           growth *= 2;
@@ -251,6 +237,40 @@ class Fitter {
         for (std::size_t j = 0; j < n_; ++j)
           curvature[i * n_ + j] += jacobian[k * n_ + i] * jacobian[k * n_ + j];
       }
+  }
+
+  // The solution of the damped normal equations, 0 for held unknowns; empty if there is none.
+  std::vector<double> damped_step(const std::vector<double>& curvature, const std::vector<double>& gradient,
+                                  double damping) const {
+    std::vector<double> a = curvature, step(n_);
+    for (std::size_t i = 0; i < n_; ++i) {
+      step[i] = held_[i] ? 0 : -gradient[i];
+      a[i * n_ + i] += damping * std::max(a[i * n_ + i], 1e-30);
+      if (!held_[i]) continue;
+      for (std::size_t j = 0; j < n_; ++j) a[i * n_ + j] = a[j * n_ + i] = i == j ? 1 : 0;
+    }
+    if (!solve_symmetric(a, step, n_)) step.clear();
+    return step;
+  }
+
+  struct Move {
+    double most = 0;       // the largest relative change of a coordinate
+    double predicted = 0;  // by how much the squares should fall
+  };
+
+  // Writes x, moved by a step within the bounds, to `to`.
+  Move move_by(const std::vector<double>& step, const std::vector<double>& x,
+               const std::vector<double>& curvature, const std::vector<double>& gradient, double damping,
+               std::vector<double>& to) const {
+    Move move;
+    for (std::size_t i = 0; i < n_; ++i) {
+      to[i] =
+          std::clamp(x[i] + step[i], coordinate(i, unknowns_[i].lower), coordinate(i, unknowns_[i].upper));
+      const double moved = to[i] - x[i];
+      move.most = std::max(move.most, std::abs(moved) / std::max(1e-300, scale_of(i, x[i])));
+      move.predicted += moved * (damping * curvature[i * n_ + i] * moved - gradient[i]);
+    }
+    return move;
   }
 
   // Holds the unknowns that are at a bound and would cross it.

@@ -159,39 +159,54 @@ class Server {
     while (update_ && admits_ && !state_->gone(worker) && before(worker) < 0) {
       const LetterHead* head = mail.open(transport_);
       if (head == nullptr) break;
-      const bool start = starting(), leaves = head->kind == LetterKind::goodbye;
-      const auto wrong = [&](int culprit, const auto&... what) {
-        throw CommError({transport_.rank(), worker, "parameter server", mail.sequence(), 0, 0, culprit},
-                        concat(what...));
-      };
-      if (start != (head->kind == LetterKind::start))
-        wrong(worker, "rank ", worker, start ? " began without its parameters" : " began twice");
-      if (const int other = start ? -1 : state_->contradicts(worker, leaves); other >= 0)
-        wrong(leaves ? worker : other, "rank ", leaves ? worker : other, " left before rank ",
-              leaves ? other : worker, " had made all its steps; with sync, all workers make equally many");
-      const int p = mail.expected();
-      if (leaves) {
-        state_->goodbye(worker, [&](const auto& action) { act(action, nullptr); });
-      } else if (start) {
-        if (!mail.fetch(transport_, parameters(p))) break;
-        ++started_;
-      } else {
-        if ((head->decides != 0) != decides_)
-          wrong(worker, "rank ", worker, decides_ ? " expects no rule" : " expects a rule",
-                " to decide over the whole gradient, and the server on rank ", transport_.rank(), " has ",
-                decides_ ? "one" : "none");
-        if (const std::int64_t step = state_->pushed(worker, p); head->step != step)
-          wrong(worker, "rank ", worker, " is at step ", head->step, " where step ", step, " was expected");
-        // The part's parameters may be written only once the worker has received those of the step before.
-        if (!mail.gone(transport_, p)) break;
-        const auto gradients = mail.numbers(transport_, consistency_.sync && worker == 0 ? sum(p) : nullptr);
-        if (gradients.empty()) break;
-        state_->push(worker, p, [&](const auto& action) { act(action, gradients.data()); });
-      }
+      expect_in_turn(worker, *head);
+      if (!take(worker, head->kind)) break;
       mail.taken(transport_);
       moved = true;
     }
     return moved;
+  }
+
+  // Throws CommError for a letter that the worker should not send now.
+  void expect_in_turn(int worker, const LetterHead& head) {
+    const auto wrong = [&](int culprit, const auto&... what) {
+      throw CommError(
+          {transport_.rank(), worker, "parameter server", client(worker).sequence(), 0, 0, culprit},
+          concat(what...));
+    };
+    const bool start = starting(), leaves = head.kind == LetterKind::goodbye;
+    if (start != (head.kind == LetterKind::start))
+      wrong(worker, "rank ", worker, start ? " began without its parameters" : " began twice");
+    if (start) return;
+    if (const int other = state_->contradicts(worker, leaves); other >= 0)
+      wrong(leaves ? worker : other, "rank ", leaves ? worker : other, " left before rank ",
+            leaves ? other : worker, " had made all its steps; with sync, all workers make equally many");
+    if (leaves) return;
+    if ((head.decides != 0) != decides_)
+      wrong(worker, "rank ", worker, decides_ ? " expects no rule" : " expects a rule",
+            " to decide over the whole gradient, and the server on rank ", transport_.rank(), " has ",
+            decides_ ? "one" : "none");
+    if (const std::int64_t step = state_->pushed(worker, client(worker).expected()); head.step != step)
+      wrong(worker, "rank ", worker, " is at step ", head.step, " where step ", step, " was expected");
+  }
+
+  // Takes a letter of that kind, and acts on it; false until it has come whole.
+  bool take(int worker, LetterKind kind) {
+    Mailbox& mail = client(worker);
+    const int p = mail.expected();
+    if (kind == LetterKind::goodbye) {
+      state_->goodbye(worker, [&](const auto& action) { act(action, nullptr); });
+    } else if (kind == LetterKind::start) {
+      if (!mail.fetch(transport_, parameters(p))) return false;
+      ++started_;
+    } else {
+      // The part's parameters may be written only once the worker has received those of the step before.
+      if (!mail.gone(transport_, p)) return false;
+      const auto gradients = mail.numbers(transport_, consistency_.sync && worker == 0 ? sum(p) : nullptr);
+      if (gradients.empty()) return false;
+      state_->push(worker, p, [&](const auto& action) { act(action, gradients.data()); });
+    }
+    return true;
   }
 
   // Advances the exchange among servers once all parts of this server's shard have arrived, and updates once
