@@ -39,6 +39,54 @@ CONVOY_FUNCTION std::vector<Range> bucket_per_tensor(const Plan& plan) {
   return buckets;
 }
 
+namespace detail {
+
+// Seconds from the beginning of backward to the end of each stage.
+inline std::vector<double> stage_ends(const Plan& plan, const graph::Profile& profile) {
+  std::vector<double> seconds(plan.nodes.size());
+  const std::vector<int> computed = graph::computed_nodes(plan);
+  for (std::size_t i = 0; i < computed.size(); ++i)
+    seconds[static_cast<std::size_t>(computed[i])] = profile.operations[i].backward;
+  std::vector<double> ends(plan.stages.size());
+  double now = 0;
+  for (auto s = static_cast<int>(plan.stages.size()) - 1; s >= 0; --s) {
+    for (int k = 0; k < plan.stage(s).count; ++k) now += seconds[static_cast<std::size_t>(plan.member(s, k))];
+    ends[static_cast<std::size_t>(s)] = std::min(now, profile.backward());
+  }
+  return ends;
+}
+
+// The bucket of a range of the gradient arena. `ready` is when the bucket before is ready, and `ends` is of
+// stage_ends.
+inline Bucket bucket_of(const Plan& plan, const Range& range, DeadTaps dead, std::span<const Range> whole,
+                        double ready, const std::vector<double>& ends) {
+  Bucket bucket{.ready = ready};
+  // Exchanged dead taps shift the elements after them.
+  std::int64_t moved = 0, elements = range.size();
+  for (const int p : plan.exchange_order) {
+    const graph::Slot& slot = plan.slot(p);
+    if (slot.live.begin < range.begin || slot.live.begin >= range.end) continue;
+    const Shape& shape = plan.parameter(p).shape;
+    if (shape.rank > 1 && slot.live.end <= range.end)
+      bucket.matrices.push_back({shape[0], slot.live.size() / shape[0]});
+    const bool all = dead == DeadTaps::exchanged;
+    const std::int64_t more = all ? graph::align_slot(shape.size()) - graph::align_slot(slot.live.size()) : 0;
+    if (all) elements = range.size() + moved + slot.dead.size();
+    const auto kept =
+        std::find_if(whole.begin(), whole.end(), [&](const Range& w) { return w.begin == slot.live.begin; });
+    if (kept != whole.end())
+      bucket.whole.push_back({kept->begin - range.begin + moved, kept->end - range.begin + moved + more});
+    moved += more;
+    bucket.ready = std::max(bucket.ready, ends[static_cast<std::size_t>(slot.first)]);
+  }
+  bucket.bytes = elements * static_cast<std::int64_t>(sizeof(float));
+  // A bucket may end before the padding after its last tensor.
+  if (!bucket.whole.empty()) bucket.whole.back().end = std::min(bucket.whole.back().end, elements);
+  return bucket;
+}
+
+}  // namespace detail
+
 CONVOY_FUNCTION Work work_of(const Plan& plan, const graph::Profile& profile, std::span<const Range> buckets,
                              DeadTaps dead, std::span<const Range> whole) {
   graph::expect_profile(plan, profile);
@@ -46,45 +94,11 @@ CONVOY_FUNCTION Work work_of(const Plan& plan, const graph::Profile& profile, st
   work.samples = profile.rows;
   work.forward = profile.forward();
   work.backward = profile.backward();
-  std::vector<double> seconds(plan.nodes.size());
-  const std::vector<int> computed = graph::computed_nodes(plan);
-  for (std::size_t i = 0; i < computed.size(); ++i)
-    seconds[static_cast<std::size_t>(computed[i])] = profile.operations[i].backward;
-  // Seconds from the beginning of backward to the end of each stage.
-  std::vector<double> over(plan.stages.size());
-  double now = 0;
-  for (auto s = static_cast<int>(plan.stages.size()) - 1; s >= 0; --s) {
-    for (int k = 0; k < plan.stage(s).count; ++k) now += seconds[static_cast<std::size_t>(plan.member(s, k))];
-    over[static_cast<std::size_t>(s)] = std::min(now, work.backward);
-  }
-  const auto element = static_cast<std::int64_t>(sizeof(float));
+  const std::vector<double> ends = detail::stage_ends(plan, profile);
   double ready = 0;
   for (const Range& range : buckets) {
-    Bucket bucket;
-    // Exchanged dead taps shift the elements after them.
-    std::int64_t moved = 0, elements = range.size();
-    for (const int p : plan.exchange_order) {
-      const graph::Slot& slot = plan.slot(p);
-      if (slot.live.begin < range.begin || slot.live.begin >= range.end) continue;
-      const Shape& shape = plan.parameter(p).shape;
-      if (shape.rank > 1 && slot.live.end <= range.end)
-        bucket.matrices.push_back({shape[0], slot.live.size() / shape[0]});
-      const bool all = dead == DeadTaps::exchanged;
-      const std::int64_t more =
-          all ? graph::align_slot(shape.size()) - graph::align_slot(slot.live.size()) : 0;
-      if (all) elements = range.size() + moved + slot.dead.size();
-      const auto kept = std::find_if(whole.begin(), whole.end(),
-                                     [&](const Range& w) { return w.begin == slot.live.begin; });
-      if (kept != whole.end())
-        bucket.whole.push_back({kept->begin - range.begin + moved, kept->end - range.begin + moved + more});
-      moved += more;
-      ready = std::max(ready, over[static_cast<std::size_t>(slot.first)]);
-    }
-    bucket.bytes = elements * element;
-    // A bucket may end before the padding after its last tensor.
-    if (!bucket.whole.empty()) bucket.whole.back().end = std::min(bucket.whole.back().end, elements);
-    bucket.ready = ready;
-    work.buckets.push_back(bucket);
+    work.buckets.push_back(detail::bucket_of(plan, range, dead, whole, ready, ends));
+    ready = work.buckets.back().ready;
   }
   const auto all = static_cast<double>(std::max<std::int64_t>(1, work.bytes()));
   for (Bucket& bucket : work.buckets)
