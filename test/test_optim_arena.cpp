@@ -93,14 +93,20 @@ TEST_CASE("dead taps decay on a rank for which servers update the rest, as on a 
   const Layout layout;
   memory::Host space;
   const optim::Adam::Options options{.lr = 0.1f, .weight_decay = 0.1f};
-  auto whole = arena<optim::Adam>(space, options, layout);
-  auto worker = arena<optim::Adam>(space, options, layout);
+  const optim::Guard guard{.skip_not_finite = true};
+  auto whole = arena<optim::Adam>(space, options, layout, guard);
+  auto worker = arena<optim::Adam>(space, options, layout, guard);
   auto a = random_arena(layout, 1), b = a;
-  for (int number = 1; number <= 3; ++number) {
-    step(whole, number, 0.1f, 1.0f, a, random_arena(layout, 5, true));
+  for (int number = 1; number <= 4; ++number) {
+    auto gradients = random_arena(layout, 5, true);
+    if (number == 2) gradients[50] = inf;  // the step is skipped
+    step(whole, number, 0.1f, 1.0f, a, gradients);
+    worker.decided(number == 2 ? Decision::skip : Decision::apply);
     worker.decay_dead(number, 0.1f, b.data());
   }
   CHECK(std::equal(a.begin() + 96, a.end(), b.begin() + 96));
+  CHECK(whole.skipped() == 1);
+  CHECK(worker.skipped() == 1);
   CHECK(b[96] != random_arena(layout, 1)[96]);
 }
 

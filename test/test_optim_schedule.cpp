@@ -86,6 +86,7 @@ TEST_CASE("BERT's schedule warms up over a tenth of the run") {
 
 TEST_CASE("reductions come at equal distances after the warm-up, or at milestones of the run") {
   same(rates({.warmup = 1, .decay = Decay::steps, .every = 2, .gamma = 0.5f}, 6), {1, 1, 1, 0.5, 0.5, 0.25});
+  same(rates({.decay = Decay::steps, .every = 1, .gamma = 0.5f}, 3), {1, 0.5, 0.25});
   // The schedule of Goyal et al. for ResNet-50 (epochs 30, 60 and 80), in which milestones count as in
   // torch.optim.lr_scheduler.MultiStepLR.
   same(rates({.decay = Decay::milestones, .milestones = {3, 6, 8}}, 10),
