@@ -41,6 +41,7 @@ import time
 from torch_step import SIZES, quarter_step
 
 PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_step.py")
+SETTING = ["layout", "mode", "adam", "memory"]
 SHAPE = ["model", "image", "precision", "batch", "threads", "ranks"]
 PROGRAMS = {"bert_pretrain": "bert", "gpt2": "gpt2", "sst5_transformer": "sst5"}  # each trains one model
 
@@ -62,6 +63,24 @@ def entries(vocabulary):
         return int(vocabulary)
     with open(vocabulary, encoding="utf-8") as file:
         return sum(1 for _ in file)
+
+
+def setting_of(text):
+    """The names and values of --setting."""
+    pairs = [pair.partition("=")[::2] for pair in text.split(",")]
+    for name, value in pairs:
+        if name not in SETTING or not value:
+            raise argparse.ArgumentTypeError(f"'{name}{'=' if value else ''}{value}' is not NAME=VALUE with a name of {', '.join(SETTING)}")
+    return dict(pairs)
+
+
+def cores_of(text):
+    """The numbers of --cores."""
+    cores = text.split(",")
+    there = os.sched_getaffinity(0)
+    if not all(core.isdecimal() and int(core) in there for core in cores):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of processors out of {','.join(map(str, sorted(there)))}")
+    return {int(core) for core in cores}
 
 
 def busy_share(seconds=1.0):
@@ -88,7 +107,10 @@ def wait_until_idle(limit):
 
 def run(command, limit, what):
     """The standard output of a command, which must succeed within `limit` seconds."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except OSError as error:
+        sys.exit(f"compare.py: {what} cannot be started: {error}")
     try:
         output, errors = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
@@ -156,7 +178,7 @@ def choose(options, shape):
             if result.get("best"):
                 step = quarter_step(result)
                 if best is None or step < best[2]:
-                    best = (python, {k: result[k] for k in ("layout", "mode", "adam", "memory")}, step)
+                    best = (python, {k: result[k] for k in SETTING}, step)
             else:
                 print(f"  {result['samples_per_sec']:9.1f} samples/s  {describe(result)}", flush=True)
     return best[0], best[1]
@@ -188,8 +210,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", help="interpreter with PyTorch; repeatable (default: python3)")
     parser.add_argument("--pairs", type=int, default=5, help="number of pairs of runs (default: 5)")
-    parser.add_argument("--cores", help="processors for both, e.g. 0,1 (default: those that this process may use)")
-    parser.add_argument("--setting", help="the peer's setting, e.g. layout=plain,mode=eager,adam=fused,memory=kept (default: search)")
+    parser.add_argument("--cores", type=cores_of, help="processors for both, e.g. 0,1 (default: those that this process may use)")
+    parser.add_argument("--setting", type=setting_of, help="the peer's setting, e.g. layout=plain,mode=eager,adam=fused,memory=kept (default: search)")
     parser.add_argument("--memories", default="default,kept", help="memory settings that the search tries (default: default,kept)")
     parser.add_argument("--peer-steps", type=int, default=30, help="the peer's timed steps in each pair (default: 30)")
     parser.add_argument("--probe-steps", type=int, default=12, help="timed steps of each setting in the search (default: 12)")
@@ -204,7 +226,7 @@ def main():
         parser.error("expected a convoy command after --")
     options.python = options.python or ["python3"]
     if options.cores:
-        os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
+        os.sched_setaffinity(0, options.cores)
 
     ranks = int(option_of(command, "-np", "-n", "--ranks") or 1)
     threads = int(option_of(command, "--threads") or max(1, len(os.sched_getaffinity(0)) // ranks))
@@ -231,7 +253,7 @@ def main():
     print(f"convoy   {revision()}: {shlex.join(command)}")
     print(f"peer     {', '.join(f'{name} {value}' for name, value in shape.items())}", flush=True)
     if options.setting:
-        python, setting = options.python[0], dict(pair.split("=") for pair in options.setting.split(","))
+        python, setting = options.python[0], options.setting
     else:
         python, setting = choose(options, shape)
 

@@ -49,6 +49,27 @@ class Compare(Case):
             self.assertIn(f"compare.py: convoy and the peer make different steps, with {said}: name the sizes, ", done.stderr)
             self.assertNotIn("ratio 2", done.stdout)
 
+    def test_options_that_are_malformed_are_refused(self):
+        for words, said in (
+            (["--setting", "plain"], "argument --setting: 'plain' is not NAME=VALUE with a name of layout, mode, adam, memory"),
+            (["--setting", "mode=eager,colour=red"], "argument --setting: 'colour=red' is not NAME=VALUE"),
+            (["--cores", "0,x"], "argument --cores: '0,x' is not a list of processors out of "),
+            (["--cores", "100000"], "argument --cores: '100000' is not a list of processors out of "),
+        ):
+            done = subprocess.run([sys.executable, "-B", COMPARE, *words, "--", "true"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"compare.py: error: {said}", done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+
+    def test_programs_that_are_missing_are_named(self):
+        there, missing = self.stand_in("gpt2", f"echo '{json.dumps(OURS)}' > \"$1\""), os.path.join(self.folder, "nowhere")
+        for python, convoy, said in ((there, missing, "convoy"), (missing, there, "the peer")):
+            words = ["--python", python, "--setting", "mode=eager", "--wait", "0", "--", convoy, "{json}"]
+            done = subprocess.run([sys.executable, "-B", COMPARE, *words], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(f"compare.py: {said} cannot be started: [Errno 2] No such file or directory: '{missing}'", done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+
     def test_the_hidden_features_of_gpt2_are_four_times_its_width(self):
         for words, ffn in (([], 3072), (["--width", "128"], 512), (["--width", "128", "--ffn", "64"], 64)):
             self.assertEqual(torch_step.parse(["--model", "gpt2", *words]).ffn, ffn)
