@@ -133,6 +133,12 @@ TEST_CASE("a known machine without a measurement has the speed of its published 
   CHECK(other["slow-down of lm6 with many GPUs"] < 0.25);
 }
 
+TEST_CASE("a byte order mark is no part of the first column's name") {
+  CHECK(parsed("\xEF\xBB\xBF"
+               "num_nodes,gpu_num_per_node,batch_size_per_device,sentences_per_sec\n1,1,64,150\n")
+            .cells.size() == 1);
+}
+
 TEST_CASE("a fault in a file is one sentence with its line and field") {
   const std::string head = "num_nodes,gpu_num_per_node,batch_size_per_device,sentences_per_sec\n";
   CHECK(refusal("") == "file is empty; expected a line with the names of columns");

@@ -114,10 +114,12 @@ inline std::vector<std::string> split_line(std::string_view line, std::string_vi
 
 }  // namespace detail
 
-/// Parses a text; error messages call it `file`. Throws ConfigError for a text without names, a repeated
-/// name, and a line with a different number of fields. Empty lines at the end are ignored.
+/// Parses a text; error messages call it `file`. A byte order mark, with which spreadsheets begin a file of
+/// UTF-8, is no part of the first name. Throws ConfigError for a text without names, a repeated name, and a
+/// line with a different number of fields. Empty lines at the end are ignored.
 inline Csv parse_csv(std::string_view text, const std::string& file) {
   Csv csv;
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
   if (text.empty())
     convoy::fail<convoy::ConfigError>(file, " is empty; expected a line with the names of columns");
