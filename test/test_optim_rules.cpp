@@ -304,6 +304,10 @@ TEST_CASE("a parameter is in the first group that matches, and biases decay only
   };
   CHECK(refused({.match = "layer1*"}) ==
         "group 0: no parameter that the model trains has a name like 'layer1*'");
+  const std::vector<optim::GroupOptions> shadowed = {{.match = "*.bias"}, {}, {.match = "fc.*"}};
+  CHECK(refusal([&] { optim::group(names, shadowed); }) ==
+        "group 2 ('fc.*'): all parameters with such a name belong to groups before it; put the group before "
+        "those");
   CHECK(refused({.match = "fc*", .lr_scale = -1}) ==
         "group 0 ('fc*'): the scale of the learning rate must be a number of at least 0, not -1");
   CHECK(refused({.match = "fc*", .weight_decay = -1.0f}) ==

@@ -75,8 +75,8 @@ constexpr bool matches(std::string_view pattern, std::string_view name) {
 }
 
 /// Assigns each parameter to the first group that matches its name. Weights decay by default; biases and
-/// norms do not, unless `decay_all`. Throws ConfigError for a group that matches none of them, or whose
-/// learning-rate scale or weight decay is negative or not finite.
+/// norms do not, unless `decay_all`. Throws ConfigError for a group that matches none of them, or none that
+/// the groups before it leave, or whose learning-rate scale or weight decay is negative or not finite.
 Groups group(std::span<const GroupedParameter> parameters, std::span<const GroupOptions> options,
              bool decay_all = false);
 
@@ -84,7 +84,7 @@ Groups group(std::span<const GroupedParameter> parameters, std::span<const Group
 CONVOY_FUNCTION Groups group(std::span<const GroupedParameter> parameters,
                              std::span<const GroupOptions> options, bool decay_all) {
   Groups groups;
-  std::vector<bool> matched(options.size());
+  std::vector<bool> matched(options.size()), used(options.size());
   for (const GroupedParameter& parameter : parameters) {
     Group own;
     if (!parameter.decays && !decay_all) own.weight_decay = 0.0f;
@@ -93,7 +93,7 @@ CONVOY_FUNCTION Groups group(std::span<const GroupedParameter> parameters,
       if (!matches(options[i].match, parameter.name)) continue;
       matched[i] = true;
       if (placed) continue;
-      placed = true;
+      placed = used[i] = true;
       own.lr_scale = options[i].lr_scale;
       own.frozen = options[i].frozen;
       own.by_element = options[i].by_element;
@@ -108,6 +108,9 @@ CONVOY_FUNCTION Groups group(std::span<const GroupedParameter> parameters,
     const GroupOptions& o = options[i];
     if (!matched[i])
       fail<ConfigError>("group ", i, ": no parameter that the model trains has a name like '", o.match, "'");
+    if (!used[i])
+      fail<ConfigError>("group ", i, " ('", o.match, "'): all parameters with such a name belong to groups ",
+                        "before it; put the group before those");
     const auto check = [&](float value, std::string_view what) {
       if (!is_finite(value) || value < 0)
         fail<ConfigError>("group ", i, " ('", o.match, "'): the ", what,
