@@ -43,18 +43,21 @@ inline std::string count_and_some(const std::vector<std::string>& names) {
   return names.empty() ? text : text + ')';
 }
 
-/// Loads the initial weights that the options name.
+/// Loads the initial weights that the options name. Throws CheckpointError if none of them fits.
 template <class Trainer>
 void load_weights_of(const Options& o, const Task& task, Trainer& trainer) {
   using namespace convoy;
   const auto loaded = train::load_weights(
       trainer, o.weights, o.partial_weights ? train::Match::partial : train::Match::complete, task.weights);
-  if (trainer.rank() != 0 || o.quiet || loaded.complete()) return;
+  if (loaded.complete()) return;
   std::vector<std::string> of_other_shape;
   for (const train::OfOtherShape& tensor : loaded.of_other_shape) of_other_shape.push_back(tensor.name);
-  std::cout << o.weights << ": " << loaded.loaded << " tensors loaded, " << count_and_some(loaded.missing)
-            << " of the model's missing, " << count_and_some(loaded.unexpected) << " unexpected, "
-            << count_and_some(of_other_shape) << " of another shape\n";
+  const std::string others =
+      concat(count_and_some(loaded.missing), " of the model's missing, ", count_and_some(loaded.unexpected),
+             " unexpected, ", count_and_some(of_other_shape), " of another shape");
+  if (loaded.loaded == 0) fail<CheckpointError>(o.weights, " has no tensor that fits the model: ", others);
+  if (trainer.rank() == 0 && !o.quiet)
+    std::cout << o.weights << ": " << loaded.loaded << " tensors loaded, " << others << '\n';
 }
 
 /// Whether an exchange counts what it sends. MPI does not tell what MPI_Allreduce sends.

@@ -144,6 +144,10 @@ trains "a model of another vocabulary and one more layer" 9 --data "$scratch/tex
   --weights "$scratch/kept/step-200/model.safetensors" --partial-weights
 grep -q "/model.safetensors: 27 tensors loaded, 12 ('transformer.h.2.[^)]*, \.\.\.) of the model's missing, 0 unexpected, 1 ('transformer.wte.weight') of another shape$" "$scratch/out" ||
   complain "the names of tensors that do not fit"
+"$program" --layers 1 --width 16 --heads 2 --length 8 --threads 1 --checkpoint "$scratch/other" --data "$scratch/text" --steps 1 --quiet > "$scratch/out" 2>&1 ||
+  complain "a model of another width"
+refused "weights of which none fits" "^gpt2: .*/model.safetensors has no tensor that fits the model: 12 [(]'transformer.h.1.* of the model's missing, 0 unexpected, 16 [(]'transformer.wte.weight'.* of another shape$" \
+  --data "$scratch/text" $small --steps 1 --quiet --weights "$scratch/other/step-1/model.safetensors" --partial-weights
 refused "an evaluation of two models" "^gpt2: --evaluate evaluates either --weights or .*; leave out one of the two options$" --evaluate $small --data "$scratch/text" $both
 refused "a text by two models" "^gpt2: --generate takes either --weights or .*; leave out one of the two options$" --generate 5 $small $both
 refused "tokens that are no bytes" "needs --merges" --generate 5 --bits 16 $small --checkpoint "$scratch/kept"
