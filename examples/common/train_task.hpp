@@ -63,7 +63,8 @@ void load_weights_of(const Options& o, const Task& task, Trainer& trainer) {
 /// Whether an exchange counts what it sends. MPI does not tell what MPI_Allreduce sends.
 inline bool counts_traffic(std::string_view comm) { return comm != "native"; }
 
-/// Evaluates the weights that were loaded or, with `checkpoints`, those of the newest.
+/// Evaluates the weights that were loaded or, with `checkpoints`, those of the newest; on the training set if
+/// the task has no test set.
 template <class Trainer>
 void evaluate_only(const Options& o, const Task& task, Trainer& trainer,
                    convoy::train::Checkpoints<Trainer>* checkpoints) {
@@ -75,11 +76,12 @@ void evaluate_only(const Options& o, const Task& task, Trainer& trainer,
     train::load_weights(trainer, newest / "model.safetensors");
     of = newest.string();
   }
-  const train::Evaluation test = trainer.evaluate(task.test ? task.test : task.train);
+  const std::string_view set = task.test ? "test" : "training";
+  const train::Evaluation all = trainer.evaluate(task.test ? task.test : task.train);
   if (trainer.rank() != 0) return;
-  std::cout << "test loss:" << test.loss;
-  if (test.accuracy) std::cout << ", test accuracy:" << *test.accuracy;
-  std::cout << " (" << test.rows << " rows, " << of << ")\n";
+  std::cout << set << " loss:" << all.loss;
+  if (all.accuracy) std::cout << ", " << set << " accuracy:" << *all.accuracy;
+  std::cout << " (" << all.rows << " rows, " << of << ")\n";
 }
 
 /// Says which options are not those of the run that is resumed.
