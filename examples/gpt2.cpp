@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/existing.hpp"
@@ -96,6 +97,14 @@ void generate(const Options& o, const Wanted& wanted) {
         "--generate takes either --weights or the newest checkpoint of --checkpoint; leave out one of the "
         "two options");
   refuse_files(o, "--generate");
+  for (const auto& [given, option] : {std::pair(o.evaluate, "--evaluate"),
+                                      {o.device != "cpu", "--device"},
+                                      {o.precision != "f32", "--precision"},
+                                      {o.ranks != 1, "--ranks"},
+                                      {replays(o), "a replay"}})
+    if (given)
+      fail<ConfigError>(option, " does not apply to --generate, which continues a text on one rank of a ",
+                        "processor, in f32; leave out one of the two options");
   const Tokens tokens(wanted);
   std::vector<i32> text = tokens.encode(wanted.prompt);
   models::Gpt2Sizes sizes = wanted.sizes;

@@ -150,6 +150,10 @@ refused "weights of which none fits" "^gpt2: .*/model.safetensors has no tensor 
   --data "$scratch/text" $small --steps 1 --quiet --weights "$scratch/other/step-1/model.safetensors" --partial-weights
 refused "an evaluation of two models" "^gpt2: --evaluate evaluates either --weights or .*; leave out one of the two options$" --evaluate $small --data "$scratch/text" $both
 refused "a text by two models" "^gpt2: --generate takes either --weights or .*; leave out one of the two options$" --generate 5 $small $both
+for other in --evaluate "--precision bf16" "--ranks 2"; do
+  refused "a text with $other" "^gpt2: ${other%% *} does not apply to --generate, .*; leave out one of the two options$" --generate 5 $small --checkpoint "$scratch/kept" $other
+done
+refused "a text of a replay" "^gpt2: a replay does not apply to --generate, " --generate 5 $small --weights "$scratch/kept/step-200/model.safetensors" --replay-rate 100
 refused "tokens that are no bytes" "needs --merges" --generate 5 --bits 16 $small --checkpoint "$scratch/kept"
 refused "no checkpoint" "there is no checkpoint in" --generate 5 $small --checkpoint "$scratch/none"
 # By byte-pair encoding: "th", "the" and " the" are tokens.
