@@ -3,6 +3,8 @@
 # match REGEX (default: all that need no other compiler) in an emulator. The processor is emulated, so that times mean nothing.
 # As root, installs the cross compiler and the emulator; arm64's libraries are only unpacked below build/arm64.
 set -euo pipefail
+. "$(dirname "$0")/usage.sh"
+if [ $# -gt 1 ] || [[ "${1:-}" == -* ]]; then usage; fi
 cd "$(dirname "$0")/.."
 
 tests=${1:-^(core|graph|memory|exec|optim|io|comm|train|data|sim|mpi)_}

@@ -3,6 +3,8 @@
 # own command, over convoy::compiled and with headers alone. Nothing fails. The budget is 10 s for an example trainer and 5 s
 # for a custom model.
 set -euo pipefail
+. "$(dirname "$0")/usage.sh"
+if [ $# -gt 1 ] || [[ "${1:-}" == -* ]]; then usage; fi
 cd "$(dirname "$0")/.."
 preset=${1:-release}
 commands=build/$preset/compile_commands.json

@@ -2,6 +2,7 @@
 # dependencies.sh run|test: installs the missing Debian or Ubuntu packages for running the examples or for all tests. Not
 # interactive; changes nothing if all packages are installed.
 set -euo pipefail
+. "$(dirname "$0")/usage.sh"
 
 run=(cmake ninja-build g++ libdnnl-dev libboost-mpi-dev libopenmpi-dev openmpi-bin libcli11-dev nlohmann-json3-dev zlib1g-dev
   curl ca-certificates)
@@ -13,7 +14,7 @@ test=("${run[@]}" doctest-dev libbenchmark-dev clang libclang-rt-dev clang-forma
 case "${1:-}" in
   run) wanted=("${run[@]}") ;;
   test) wanted=("${test[@]}") ;;
-  *) echo "usage: dependencies.sh run|test" >&2; exit 2 ;;
+  *) usage ;;
 esac
 
 # A tool that was installed without its package counts, too.

@@ -19,6 +19,7 @@
 # something is missing or has failed. Results are of one GPU and one build: another GPU or a new build begins anew. Plans that
 # gpu_bench finds are kept in build/gpu/plans, or $CONVOY_PLAN_CACHE, for the next run; tests search for theirs again.
 set -euo pipefail
+. "$(dirname "$0")/usage.sh"
 cd "$(dirname "$0")/.."
 work=build/gpu
 tests=(test_core_device test_optim_gpu test_comm_peer_gpu test_comm_nccl_gpu test_exec_cuda_gpu test_train_cuda_gpu)

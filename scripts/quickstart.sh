@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # quickstart.sh: installs what is missing, builds the MNIST trainer, and trains ResNet-18 with two ranks that exchange gradients
-# by ring all-reduce over MPI. Further arguments go to the trainer.
+# by ring all-reduce over MPI. Further arguments go to the trainer (build/release/examples/mnist_resnet --help lists them).
 set -euo pipefail
+. "$(dirname "$0")/usage.sh"
 cd "$(dirname "$0")/.."
 
 scripts/dependencies.sh run

@@ -2,6 +2,8 @@
 # test.sh: installs what is missing, builds, and runs every test that this machine can run: the full suite, and its sanitizer
 # tests, which look for memory errors and data races. The last line counts them all.
 set -euo pipefail
+. "$(dirname "$0")/usage.sh"
+[ $# -eq 0 ] || usage
 cd "$(dirname "$0")/.."
 
 scripts/dependencies.sh test

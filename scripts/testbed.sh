@@ -14,17 +14,14 @@
 # also share processors, so that only exchanges limited by the network can be measured. Further settings of Open MPI:
 # OMPI_MCA_<name>=<value> in the environment.
 set -euo pipefail
+self=$(readlink -f "$0")
+. "$(dirname "$self")/usage.sh"
 
 subnet=10.99.0
-self=$(readlink -f "$0")
 
 die() {
   echo "testbed.sh: $*" >&2
   exit 1
-}
-usage() {
-  sed -n '2,/^# CONVOY_BED/{/^# CONVOY_BED/!s/^# \{0,1\}//p}' "$self"
-  exit "${1:-2}"
 }
 need_root() { [ "$(id -u)" -eq 0 ] || die "hosts are network namespaces, and making or entering one needs root (try sudo)"; }
 namespaces() { ip netns list | awk -v prefix="$bed-" 'index($1, prefix) == 1 { print $1 }' | sort -V; }
@@ -170,6 +167,5 @@ case "$command" in
   status) status ;;
   down) down ;;
   agent) agent "$@" ;;
-  -h | --help) usage 0 ;;
   *) usage ;;
 esac

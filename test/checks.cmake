@@ -356,6 +356,9 @@ else()
   message(STATUS "convoy: the experiment driver is not tested: it needs Python 3.11 or later")
 endif()
 
+add_test(NAME programs.scripts COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/programs/scripts.sh ${PROJECT_SOURCE_DIR}/scripts)
+set_tests_properties(programs.scripts PROPERTIES TIMEOUT 60 LABELS programs)
+
 # Hosts made of network namespaces, if this machine allows them.
 if(TARGET test_mpi_exchange)
   set(doctor "")

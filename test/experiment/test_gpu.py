@@ -19,9 +19,9 @@ def step(name, **more):
 class Gpu(Case):
     def setUp(self):
         super().setUp()
-        for name in ("scripts/gpu.sh", "bench/gpu_report.py"):
+        for name in ("scripts/gpu.sh", "scripts/usage.sh", "bench/gpu_report.py"):
             target = pathlib.Path(self.folder, name)
-            target.parent.mkdir()
+            target.parent.mkdir(exist_ok=True)
             shutil.copy(os.path.join(ROOT, name), target)
         self.work = pathlib.Path(self.folder, "build", "gpu")
         self.work.mkdir(parents=True)
