@@ -9,7 +9,7 @@ from . import comm, rounds, settings, steplog
 from .cells import read_setting
 from .driver import Driver
 from .failure import Failure
-from .launch import ByCell, HostFile, TestBed
+from .launch import ByCell, HostFile, TestBed, built
 from .page import write_page
 from .plots import bandwidth
 from .predictions import Predictor
@@ -162,6 +162,12 @@ def listed(options):
     return 0
 
 
+def _positive(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
+    return int(text)
+
+
 def _add_rounds(commands):
     for name, act in (("scaling", rounds.scaling), ("weighted", rounds.weighted), ("overlap", rounds.overlap)):
         one = commands.add_parser(
@@ -171,15 +177,15 @@ def _add_rounds(commands):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         program = os.path.join(ROOT, "build", "release", "examples", "mnist_resnet")
-        one.add_argument("--program", default=program, help="trainer to run (default: mnist_resnet of build/release)")
-        one.add_argument("--rounds", type=int, default=5 if name == "scaling" else 3, help="number of rounds (default: %(default)s)")
+        one.add_argument("--program", type=built, default=program, help="trainer to run (default: mnist_resnet of build/release)")
+        one.add_argument("--rounds", type=_positive, default=5 if name == "scaling" else 3, help="number of rounds (default: %(default)s)")
         if name == "weighted":
-            one.add_argument("--steps", type=int, default=40, help="steps of each run; if more than 40, the first 20 are not counted (default: 40)")
-            one.add_argument("--batch", type=int, default=256, help="average rows per rank and step (default: 256)")
+            one.add_argument("--steps", type=_positive, default=40, help="steps of each run; if more than 40, the first 20 are not counted (default: 40)")
+            one.add_argument("--batch", type=_positive, default=256, help="average rows per rank and step (default: 256)")
             one.add_argument("--transport", default="shm", help="mpi or shm (default: shm)")
         if name == "overlap":
             one.add_argument("--launch", default="mpirun --bind-to none -np 2", help="command that starts the ranks (default: mpirun --bind-to none -np 2)")
-            one.add_argument("--ranks", type=int, default=2, help="number of ranks that --launch starts (default: 2)")
+            one.add_argument("--ranks", type=_positive, default=2, help="number of ranks that --launch starts (default: 2)")
             one.add_argument("--threads", default="1", help="threads per rank (default: 1)")
         else:
             one.add_argument("--comm", default="ring" if name == "scaling" else "direct", help="exchange (default: %(default)s)")

@@ -9,7 +9,7 @@ import time
 from . import data, protocols, results
 from .cells import PROGRAMS
 from .failure import Failure, Unavailable
-from .launch import Launch
+from .launch import Launch, built
 
 HOW = {"host": "ran on processors", "cuda": "ran on GPUs", "replay": "replayed"}
 
@@ -60,9 +60,7 @@ class Driver:
         return os.path.join(self.out, "runs", task.name, str(index))
 
     def argv(self, task, index):
-        program = self.program(task)
-        if not os.path.exists(program):
-            raise Failure(f"there is no program {program}; cmake --build --preset release makes it")
+        program = built(self.program(task))
         folder, cell = self._folder(task, index), task.cell
         if task.protocol.kind == "bandwidth":
             argv = [

@@ -14,6 +14,13 @@ from . import hostlist
 from .failure import Failure, Unavailable
 
 
+def built(program):
+    """The path of a program. Raises Failure unless the program is there."""
+    if not os.path.exists(program):
+        raise Failure(f"there is no program {program}; cmake --build --preset release makes it")
+    return program
+
+
 class Launch:
     """One start of a task's program. Its folder holds all files that it leaves; `ended.json` is written last."""
 
