@@ -2,6 +2,7 @@
 // write the weights in the same form, or in another one.
 #include <cmath>
 #include <cstddef>
+#include <initializer_list>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -178,6 +179,13 @@ int run(int argc, char** argv) {
   app.add_option("--threads", w.threads, "Number of threads (0: one per available processor)")
       ->check(examples::not_negative());
   if (const auto code = examples::parse_command_line(app, argc, argv)) return *code;
+  const auto refuse = [&](std::initializer_list<const char*> sizes) {
+    for (const char* size : sizes)
+      if (app.count(size) > 0) fail<ConfigError>(w.model, " has no ", size);
+  };
+  if (w.model != "bert") refuse({"--ffn", "--predictions"});
+  if (w.model == "resnet18")
+    refuse({"--layers", "--width", "--heads", "--length", "--vocabulary", "--positions"});
   infer(w);
   return 0;
 }

@@ -61,6 +61,8 @@ cmp -s "$scratch/convoys" "$scratch/head" && complain "two layouts in one file"
 refused "a form of no file" "^--save-form requires --save$" $sizes --weights "$scratch/own" --inputs "$scratch/in" --outputs "$scratch/logits" --save-form convoy
 refused "an unknown form" "^--save-form: onnx not in" $sizes --weights "$scratch/own" $files --save-form onnx
 refused "weights of another model" "has shape .*, expected|lacks [0-9]+ of the model's tensors" --model resnet18 --weights "$scratch/own" $files
+refused "layers of a ResNet" "^infer: resnet18 has no --layers$" --model resnet18 --layers 3 --weights "$scratch/own" $files
+refused "an option of BERT" "^infer: gpt2 has no --ffn$" $sizes --ffn 8 --weights "$scratch/own" $files
 refused "a vocabulary that is not the weights'" "'transformer.wte.weight' has shape .*, expected" ${sizes/vocabulary 4/vocabulary 5} --weights "$scratch/own" $files
 # An input whose second id is no whole number: 1.5, a NaN, and 1e20, all as floats.
 for bits in '\0\0\300\077' '\0\0\300\177' '\354\170\255\140'; do
