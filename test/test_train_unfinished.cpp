@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -31,6 +33,22 @@ struct Counting {
 };
 
 const Blobs training(50), testing(20, 8);
+
+/// Updates every bucket so many times a step.
+template <int times>
+class Updating : public comm::None {
+ public:
+  void open(const comm::Fingerprint&, const comm::Layout& layout) {
+    buckets_.assign(layout.buckets.begin(), layout.buckets.end());
+  }
+  void finish(comm::Update update) {
+    for (int i = 0; i < times; ++i)
+      for (const Range& bucket : buckets_) update(bucket, 1.0f);
+  }
+
+ private:
+  std::vector<Range> buckets_;
+};
 
 struct GaveUp : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -213,4 +231,23 @@ TEST_CASE("a step needs a backward for each forward, and an exchange that serves
     CHECK_THROWS_WITH_AS(served.forward(batch.view()), refusal, ConfigError);
     CHECK(served.fit(training, {.log = nullptr}).steps == 3);
   });
+}
+
+TEST_CASE_TEMPLATE("an exchange that does not update each of its elements once is refused", Comm, Updating<0>,
+                   Updating<2>) {
+  const auto refusal = [] {
+    try {
+      Trainer<Plain, optim::Adam, Comm, exec::Reference<f32>>{{.batch = 10}}.fit(training, {.log = nullptr});
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  }();
+  const auto elements = plan_of<Plain>.sizes.exchanged;
+  CHECK(refusal == concat("trainer: the exchange none updated ",
+                          std::is_same_v<Comm, Updating<0>> ? 0 : 2 * elements,
+                          " elements in step 0 on rank 0, but its updates() names ", elements,
+                          ": finish must update each of these once"));
+  Trainer<Plain, optim::Adam, Updating<1>, exec::Reference<f32>> trainer{{.batch = 10}};
+  CHECK(trainer.fit(training, {.log = nullptr}).steps == 5);
 }

@@ -135,13 +135,21 @@ template <class Rule, class Comm, class Exec>
 template <class Rule, class Comm, class Exec>
 [[gnu::cold]] void Replica<Rule, Comm, Exec>::own(const std::vector<Range>& ranges) {
   optimizer_.own(ranges);
-  std::int64_t others = 0;
-  for (const Range& bucket : buckets_) others += bucket.size();
-  for (const Range& range : ranges) others -= range.size();
-  others_update_ = comm_.has_servers() || others > 0;
+  std::int64_t all = 0;
+  for (const Range& bucket : buckets_) all += bucket.size();
+  own_elements_ = 0;
+  for (const Range& range : ranges) own_elements_ += range.size();
+  others_update_ = comm_.has_servers() || own_elements_ < all;
   dead_ = {plan_.sizes.parameters, plan_.sizes.parameters};
   for (const graph::Slot& slot : plan_.slots)
     if (!slot.dead.empty()) dead_.begin = std::min(dead_.begin, slot.dead.begin);
+}
+
+template <class Rule, class Comm, class Exec>
+[[gnu::cold]] void Replica<Rule, Comm, Exec>::refuse_updates() const {
+  fail<ConfigError>("trainer: the exchange ", comm_.policy(), " updated ", updated_, " elements in step ",
+                    counters_.steps, " on rank ", rank(), ", but its updates() names ", own_elements_,
+                    ": finish must update each of these once");
 }
 
 template <class Rule, class Comm, class Exec>

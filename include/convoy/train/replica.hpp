@@ -242,15 +242,21 @@ class Replica {
   /// Begins the exchange of all buckets within [0, final), the elements of the arena whose gradients are
   /// final.
   void begin_buckets(std::int64_t final);
-  /// Completes the exchange and updates.
+  /// Completes the exchange and updates. Throws ConfigError if the exchange leaves out a part of the update.
   void apply() {
+    updated_ = 0;
     comm_.finish(apply_);
+    if (!comm_.has_servers() && updated_ != own_elements_) refuse_updates();
     float* const parameters = exec_->parameters().data();
     if (comm_.has_servers())
       optimizer_.decay_dead(counters_.steps + 1, now_.lr, parameters);
     else
       optimizer_.decay_dead(parameters);
   }
+
+  /// Throws the error of an exchange that updated other elements than those of its updates(buckets), or some
+  /// of them twice.
+  [[noreturn]] void refuse_updates() const;
 
   /// Sets the losses' factors in the next backward passes.
   void divide_by(std::span<const double> counts) {
@@ -325,8 +331,10 @@ class Replica {
   int most_rows_;  // of any batch on this rank
   optim::Arena<Rule, Space> optimizer_;
   std::vector<Range> buckets_;
-  bool others_update_ = false;  // servers or other ranks write parameters of this rank
-  Range dead_;                  // the parameters that are only decayed
+  std::int64_t own_elements_ = 0;  // how many elements the exchange updates on this rank in each step
+  std::int64_t updated_ = 0;       // how many of them it has updated in the call of finish under way
+  bool others_update_ = false;     // servers or other ranks write parameters of this rank
+  Range dead_;                     // the parameters that are only decayed
   std::optional<Exec> exec_;
   std::vector<comm::Matrix> matrices_;
   std::vector<Range> whole_;         // the ranges that the optimizer updates as a whole

@@ -80,6 +80,7 @@ struct WorkerUpdates {
   void update(Range range, float scale) const {
     Replica& r = *replica;
     r.times().lap(Phase::exchange);
+    r.updated_ += range.size();
     const memory::WorkingCopy copy = r.working_copy(range);
     if (!updates_itself(range)) r.optimizer_.update(range, scale, parameters(range), gradients(range), copy);
     if (copy.at == nullptr) r.exec_->touched(range);
