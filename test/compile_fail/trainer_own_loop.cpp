@@ -1,16 +1,5 @@
 // EXPECT: this operation needs a row or a sequence of features, so flatten the image or the number first
-#include <iostream>
-
-#include <convoy/comm/policy/all_reduce.hpp>
-#include <convoy/data/digits.hpp>
-#include <convoy/data/loader.hpp>
-#include <convoy/exec/reference/reference.hpp>
-#include <convoy/train/binding.hpp>
-#include <convoy/train/checkpoint.hpp>
-#include <convoy/train/trainer.hpp>
-#include <convoy/train/weights.hpp>
-
-using namespace convoy;
+#include "own_loop.hpp"
 
 struct Net {
   static constexpr void define(auto& g) {
@@ -19,21 +8,4 @@ struct Net {
   }
 };
 
-// Whatever a program does with its trainer, the model's fault is the only error.
-int main() {
-  const auto digits = data::digits();
-  Trainer<Net, optim::Adam, comm::Ring<transport::Threads>, exec::Reference<f32>> trainer{{.batch = 64}};
-  const train::Binding binding{trainer.plan, digits.train.fields()};
-  data::Loader loader{digits.train, {.batch = 64, .shard = {trainer.rank(), trainer.world()}}};
-  train::Checkpoints checkpoints{trainer, {.directory = "runs", .resume = true}};
-  loader.start(checkpoints.resume().epoch);
-  while (const data::Batch* rows = loader.next()) {
-    trainer.forward(binding.view(*rows), rows->global_rows);
-    trainer.backward();
-    trainer.parameters()["linear.0.bias"].write_gradient(std::vector<float>(10));
-    if (trainer.step().step == 100) trainer.set_lr_factor(trainer.lr_factor() / 2);
-  }
-  trainer.fit(digits.train, {.validate = &digits.test, .keeper = &checkpoints});
-  train::save_weights(trainer, "weights.safetensors");
-  if (trainer.rank() == 0) std::cout << trainer.evaluate(digits.test).loss << '\n';
-}
+int main() { train_with<Net, optim::Adam, comm::Ring<transport::Threads>, exec::Reference<f32>>(); }

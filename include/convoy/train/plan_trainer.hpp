@@ -11,9 +11,14 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/comm/policy/none.hpp>
+#include <convoy/core/call.hpp>
+#include <convoy/core/range.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
+#include <convoy/memory/host.hpp>
+#include <convoy/optim/sgd.hpp>
 #include <convoy/train/composes.hpp>
 #include <convoy/train/config.hpp>
 #include <convoy/train/evaluator.hpp>
@@ -195,26 +200,52 @@ class PlanTrainer {
   FitLoop<Replica<Rule, Comm, Exec>> fit_loop_{replica_, evaluator_, user_loop_};
 };
 
-/// The base of a trainer whose policies do not compose. `composes` has already reported why, so this accepts
-/// the usual calls to avoid further errors.
-struct Refused {
-  int rank() const { return 0; }
-  int world() const { return 1; }
-  int workers() const { return 1; }
-  int most_rows() const { return 0; }
-  void forward(auto&&...) {}
-  void backward() {}
-  FitReport fit(auto&&, const FitOptions& = {}) { return {}; }
-  Evaluation evaluate(auto&&) { return {}; }
-  Prediction predict(auto&&...) { return {}; }
-  StepReport step(auto&&...) { return {}; }
+/// Stands in for an Exec in a trainer that `composes` has refused. Only declared, because no program that
+/// contains such a trainer is linked.
+class NoExec {
+ public:
+  using Scalar = float;
+  struct Options {
+    int threads = 0;
+    bool canonical = false;
+    static constexpr void fields(auto& self, auto&& field) {
+      field("threads", self.threads);
+      field("canonical", self.canonical);
+    }
+  };
+  using Space = memory::Host;
+  using Make = void (*)();
+  static constexpr std::string_view name = "none";
+  static constexpr int latency = 0;
+  static constexpr bool may_overflow = false, sums_across_ranks = false;
+
+  NoExec(const Plan&, int batch, const Options&, Space&, const exec::Kernels<NoExec>&);
+  Space& space();
+  std::string_view precision() const;
+  std::uint64_t layout_fingerprint() const;
+  int threads() const;
+  std::int64_t panel(int) const;
+  std::span<float> parameters(), gradients(), statistics();
+  void read_parameter(int, std::span<float>) const;
+  void write_parameter(int, std::span<const float>);
+  void read_gradient(int, std::span<float>) const;
+  void reorder(int, std::span<const float>, std::span<float>, bool) const;
+  void touched(Range);
+  void forward(const exec::BatchView&, const exec::Pass&);
+  void backward(std::span<const float>, Call<void(std::int64_t)>);
+  exec::Result result();
+  std::span<const float> output(int);
 };
+
+/// A trainer whose policies do not compose. `composes` has already reported why, so this has the members of
+/// any other, of policies that do compose: a program's use of them is no further error.
 template <class Rule, class Comm, class Exec>
-class PlanTrainer<Rule, Comm, Exec, false> : public Refused {
+class PlanTrainer<Rule, Comm, Exec, false> : public PlanTrainer<optim::Sgd, comm::None, NoExec> {
  public:
   using Config = train::Config<Rule, Exec>;
   template <class... Arguments>
-  PlanTrainer(const Plan&, const Config&, Arguments&&...) {}
+  PlanTrainer(const Plan&, const Config&, Arguments&&...);
+  const Config& config() const;
 };
 
 }  // namespace convoy::train

@@ -11,6 +11,7 @@
 #include <convoy/comm/auto_schedule.hpp>
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/collectives.hpp>
+#include <convoy/comm/policy/none.hpp>
 #include <convoy/comm/schedule/direct.hpp>
 #include <convoy/comm/schedule/halving_doubling.hpp>
 #include <convoy/comm/schedule/hierarchical.hpp>
@@ -65,14 +66,9 @@ consteval bool fits(Algorithm<S, T>*) {
   return false;
 }
 
-// Placeholder for a rejected policy; accepts every call, so that no second error follows.
-struct Refused {
+// Placeholder for a rejected policy: a Comm that takes any arguments, so that no second error follows.
+struct Refused : None {
   Refused(auto&&...) {}
-  int rank() const { return 0; }
-  int size() const { return 1; }
-  void all_reduce(auto&&...) {}
-  void broadcast(auto&&...) {}
-  void barrier() {}
 };
 
 }  // namespace detail

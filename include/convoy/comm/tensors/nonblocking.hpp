@@ -184,21 +184,6 @@ class NonblockingExchange {
   std::uint64_t begun_ = 0;
 };
 
-/// Operations with handles by the algorithm of `C` over its transport: `Nonblocking<Ring<transport::Mpi>>`,
-/// `Nonblocking<Direct<transport::Shm>>`, `Nonblocking<Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>>`.
-/// Blocking operations (`all_reduce`, `broadcast`, `barrier` and so on) may be called while operations are in
-/// flight, by all ranks at the same place in the order.
-template <class C>
-class Nonblocking : public detail::Refused {
-  static_assert(
-      detail::never<C>,
-      "convoy: operations with handles need an all-reduce by one algorithm over one transport, such as "
-      "comm::Ring<transport::Mpi>");
-
- public:
-  using Refused::Refused;
-};
-
 /// Nonblocking with any schedules over any transport.
 class AnyNonblocking : public AnyCollectives, public NonblockingExchange {
   using Base = AnyCollectives;
@@ -232,6 +217,21 @@ class AnyNonblocking : public AnyCollectives, public NonblockingExchange {
   const detail::Program& program_of(const Operation& what);
 
   std::string_view policy_;
+};
+
+/// Operations with handles by the algorithm of `C` over its transport: `Nonblocking<Ring<transport::Mpi>>`,
+/// `Nonblocking<Direct<transport::Shm>>`, `Nonblocking<Hierarchical<Ring<T>, Tree<T>, schedule::Every<4>>>`.
+/// Blocking operations (`all_reduce`, `broadcast`, `barrier` and so on) may be called while operations are in
+/// flight, by all ranks at the same place in the order.
+template <class C>
+class Nonblocking : public AnyNonblocking {
+  static_assert(
+      detail::never<C>,
+      "convoy: operations with handles need an all-reduce by one algorithm over one transport, such as "
+      "comm::Ring<transport::Mpi>");
+
+ public:
+  Nonblocking(auto&&...);  // only declared, so that a program's use of the exchange is no further error
 };
 
 template <class S, class T>
