@@ -372,7 +372,26 @@ TEST_CASE_TEMPLATE("a rank that cannot write its files of a checkpoint is not wa
   CHECK(told[0] == "checkpoint: rank 1 could not write " + file);
   CHECK(told[1] == file + " cannot be written: Is a directory");
   CHECK(told[2] == "checkpoint is refused by rank 0: checkpoint: rank 1 could not write " + file);
-  CHECK(names_in(folder.path) == std::vector<std::string>{"step-2.partial"});
+  CHECK(names_in(folder.path).empty());
+}
+
+TEST_CASE("a checkpoint that could not be written is kept when a loop asks for it again") {
+  const TemporaryFolder folder;
+  const fs::path partial = folder.path / "step-0.partial";
+  Threads::World(2).run([&](Threads endpoint) {
+    Made<AllReduce> trainer({.batch = 6}, endpoint);
+    train::Checkpoints checkpoints(trainer, {.directory = folder.path});
+    checkpoints.resume();
+    if (trainer.rank() == 0) fs::create_directories(partial / "rank-1.safetensors.part");  // is in the way
+    trainer.comm().barrier();
+    checkpoints.keep({});
+    CHECK_THROWS_AS(checkpoints.finish(), Error);
+    CHECK(checkpoints.newest().empty());
+    checkpoints.keep({});
+    checkpoints.finish();
+    CHECK(checkpoints.newest() == folder.path / "step-0");
+  });
+  CHECK(names_in(folder.path) == std::vector<std::string>{"step-0"});
 }
 
 TEST_CASE("a folder with the name of a negative step is no checkpoint") {

@@ -232,7 +232,13 @@ class Checkpoints final : public Keeper {
   // on all ranks if one could not write.
   void await_written() {
     while (common_number(trainer_.comm(), folder_.ends_within(Seconds(0.05)) ? 0 : 1) > 0) continue;
-    all_or_none(trainer_.comm(), "checkpoint", [&] { folder_.wait(); });
+    try {
+      all_or_none(trainer_.comm(), "checkpoint", [&] { folder_.wait(); });
+    } catch (...) {  // the step is not kept, and may be kept again, in a folder without remains of this one
+      kept_ = -1;
+      if (trainer_.rank() == 0) folder_.remove_partial();
+      throw;
+    }
   }
   void close() {
     folder_.unlock();

@@ -69,8 +69,8 @@ class CheckpointFolder {
   /// The step of the newest checkpoint, or -1. Throws CheckpointError if the folder exists but cannot be
   /// read.
   std::int64_t newest() const;
-  /// Removes the partial folders that an interrupted run has left. Only rank 0 may call it, before any rank
-  /// writes, and only in the run to which the folder belongs.
+  /// Removes the partial folders that an interrupted run has left, or a checkpoint that could not be written.
+  /// Only rank 0 may call it, while no rank writes, and only in the run to which the folder belongs.
   void remove_partial() const;
   /// Creates the folder and checks that this rank can write there, so that a folder that cannot be used is
   /// reported before the first step. Throws CheckpointError.
