@@ -462,6 +462,31 @@ TEST_CASE("a rank that ends its step without a tensor names it, and the others n
   CHECK(said.culprit[1] == 1);
 }
 
+TEST_CASE("after a step that failed, each call says why, and no wait succeeds") {
+  on_threads(2, [&](const Threads& endpoint) {
+    Ring exchange(endpoint, options);
+    std::vector<std::vector<float>> tensors(2, std::vector<float>(50));
+    GradientBuckets gradients(exchange, named(tensors), {.bucket_bytes = 0});
+    const auto expect_failed = [&](auto&& call) {
+      std::string said = "nothing";
+      try {
+        call();
+      } catch (const CommError& error) {
+        said = error.what();
+      }
+      CHECK(contains(said, "gradient tensor 1: the step ended before rank 0 marked it"));
+    };
+    expect_failed([&] {
+      gradients.ready(0);
+      if (exchange.rank() == 1) gradients.ready(1);
+      gradients.wait();
+    });
+    expect_failed([&] { gradients.ready(0); });
+    expect_failed([&] { gradients.ready(1); });
+    expect_failed([&] { gradients.wait(); });
+  });
+}
+
 TEST_CASE("a rank that never marks a tensor is named when the deadline ends, and so are the tensors") {
   Said said(2);
   std::atomic<bool> over{false};

@@ -236,7 +236,10 @@ CONVOY_FUNCTION void GradientBuckets::unused(int gradient) {
 CONVOY_FUNCTION void GradientBuckets::mark(int gradient, Mark as) {
   const std::size_t i = checked(gradient);
   const NamedSpan& g = gradients_[i];
-  if (marks_[i] != Mark::none) fail("gradient ", g.name, " was marked twice in one step");
+  if (marks_[i] != Mark::none) {
+    poll();  // throws if the exchange has failed, which has not ended the step
+    fail("gradient ", g.name, " was marked twice in one step");
+  }
   FusedState& state = at_[static_cast<std::size_t>(bucket_of_[i])];
   std::byte* const into = state.data + offset_[i];
   if (g.count > 0 && as == Mark::unused)
@@ -312,7 +315,6 @@ CONVOY_FUNCTION void GradientBuckets::refuse_unmarked() {
                                missing > 1 ? concat(" (nor ", missing - 1, " others)") : std::string(),
                                "; set find_unused if a step may leave gradients unused"));
   carrier_->fail_with(error);
-  begun_ = ended_ = 0;
   throw error;
 }
 
@@ -323,6 +325,7 @@ CONVOY_FUNCTION void GradientBuckets::wait() {
     if (options_.find_unused) used_[i] = marks_[i] == Mark::ready ? 1 : 0;
     if (marks_[i] == Mark::none) mark(static_cast<int>(i), Mark::unused);
   }
+  poll();  // throws if the exchange has failed, which may not have begun all buckets
   named(ended_, [&] {
     carrier_->finish(static_cast<int>(ended_), [&](int bucket, float scale) {
       ended_ = static_cast<std::size_t>(bucket);
