@@ -340,6 +340,35 @@ TEST_CASE("a loop that only restores, and keeps checkpoints later, makes the fol
   CHECK(all_parameters(last) == all_parameters(trainer));
 }
 
+TEST_CASE("a fit resumes where a loop of the user's own has stopped within an epoch") {
+  const TemporaryFolder folder;
+  using Alone = Trainer<Plain, optim::Adam, comm::None, Reference<float>>;
+  const auto loop = [](Alone& trainer, int steps) {
+    const train::Binding binding{trainer.plan, training.fields()};
+    data::Loader loader{training, {.batch = 10}};
+    std::int64_t row = 0;
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      row = 0;
+      loader.start(epoch);
+      while (const data::Batch* rows = loader.next()) {
+        trainer.step(binding.view(*rows), rows->global_rows);
+        row += rows->global_rows;
+        if (--steps == 0) return row;
+      }
+    }
+    return row;
+  };
+  Alone whole({.batch = 10}), stopped({.batch = 10}), resumed({.batch = 10});
+  loop(whole, 10);
+  train::Checkpoints kept(stopped, {.directory = folder.path});
+  kept.keep({.epoch = 1, .next_row = loop(stopped, 7)});
+  kept.finish();
+  train::Checkpoints checkpoints(resumed, {.directory = folder.path, .resume = true});
+  resumed.fit(training, {.epochs = 2, .log = nullptr, .keeper = &checkpoints});
+  CHECK(resumed.steps_done() == 10);
+  CHECK(all_parameters(resumed) == all_parameters(whole));
+}
+
 TEST_CASE("asking for the newest checkpoint while one is being written does not disturb the fit") {
   const TemporaryFolder folder;
   Trainer<Normed, optim::Adam, comm::None, Reference<float>> trainer({.batch = 10});

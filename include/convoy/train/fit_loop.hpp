@@ -182,7 +182,9 @@ FitRun FitLoop<Replica>::begin_run(const FitOptions& options, Feeds& feeds, cons
              .batches = feeds.batches,
              .accumulate = accumulate,
              .steps_per_epoch = steps_of(feeds.batches, accumulate),
-             .earlier_epochs = replica_.counters().epochs_begun - at.epoch - (at.next_row > 0 ? 1 : 0),
+             // A user's loop, whose position this may be, begins no epochs.
+             .earlier_epochs = std::max<std::int64_t>(
+                 0, replica_.counters().epochs_begun - at.epoch - (at.next_row > 0 ? 1 : 0)),
              .counts_by_value = exec::counts_by_value(plan_),
              .patience = Patience(options.early_stop),
              .counts = std::vector<double>(plan_.losses.size())};
