@@ -172,6 +172,26 @@ TEST_CASE_TEMPLATE("an evaluation in the middle of a step or a fit does not affe
   CHECK(fitted(plain, 5) == fitted(between, 5, true));
 }
 
+TEST_CASE_TEMPLATE("an evaluation between a forward and its backward is refused, and the step goes on", T,
+                   Near, Far) {
+  const Batch batch(0);
+  T plain{{.batch = 10}}, between{{.batch = 10}};
+  const char* const sentence =
+      "trainer: evaluate and predict must not come between a forward and its backward, because they "
+      "overwrite "
+      "what backward needs";
+  for (T* trainer : {&plain, &between}) {
+    trainer->forward(batch.view());
+    if (trainer == &between) {
+      CHECK_THROWS_WITH_AS(trainer->predict(testing), sentence, ConfigError);
+      CHECK_THROWS_WITH_AS(trainer->evaluate(testing), sentence, ConfigError);
+    }
+    trainer->backward();
+    trainer->step();
+  }
+  CHECK(all_parameters(plain) == all_parameters(between));
+}
+
 TEST_CASE("a rank without rows of a batch needs no fields, and a batch with rows needs all of them") {
   using Counted = Trainer<Counting, optim::Adam, comm::Ring<Threads>, exec::Reference<f32>>;
   const Batch batch(0);

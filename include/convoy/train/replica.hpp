@@ -111,8 +111,15 @@ class Replica {
   /// Discards all steps that were begun and not reported, with their gradients and results.
   void discard();
 
-  /// Stores the results of the steps under way, so that the Exec's next result is that of the next pass.
-  void keep_results() { reports_.keep_results(*exec_); }
+  /// Stores the results of the steps under way, so that the Exec's next result is that of the next pass, and
+  /// not of training. Throws ConfigError if that pass would overwrite what a backward still needs.
+  void keep_results() {
+    if (awaits_backward())
+      fail<ConfigError>(
+          "trainer: evaluate and predict must not come between a forward and its backward, because they "
+          "overwrite what backward needs");
+    reports_.keep_results(*exec_);
+  }
 
   /// Begins a step. `counts` holds, for each loss, its count over all ranks and micro-steps of the step: the
   /// divisor of its mean. If workers do not run in lockstep, this rank's own count times the number of
