@@ -348,6 +348,10 @@ TEST_CASE("a prediction needs only the inputs on which its output depends") {
   CHECK_THROWS_WITH_AS(
       trainer.predict(set, 1),
       "the model's input 'right' has no field of that name in the data set, which has 'left'", ConfigError);
+  for (const int output : {-1, 2})
+    CHECK_THROWS_WITH_AS(train::Binding::for_output(plan, set.fields(), output),
+                         concat("the model has 2 outputs, so there is no output ", output).c_str(),
+                         ConfigError);
 }
 
 TEST_CASE("backward without a forward is refused, in the first step and in later ones") {

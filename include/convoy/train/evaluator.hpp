@@ -128,9 +128,6 @@ std::unique_ptr<Feed> Evaluator<Replica>::feed_for(const FitOptions& options) {
 
 template <class Replica>
 Prediction Evaluator<Replica>::predict(const data::DatasetRef& set, int output) {
-  if (output < 0 || static_cast<std::size_t>(output) >= plan_.outputs.size())
-    fail<ConfigError>("predict: the model has ", plan_.outputs.size(), " outputs, so there is no output ",
-                      output);
   const Binding binding = Binding::for_output(plan_, set.fields(), output);
   data::Loader<data::DatasetRef> loader(
       set, {.batch = replica_.most_rows(), .shuffle = false, .allow_short = true});
