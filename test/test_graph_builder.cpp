@@ -338,6 +338,15 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
   for (const float weight : {0.0f, -1.0f, std::numeric_limits<float>::infinity()})
     CHECK(refusal([&](auto& g) { g.loss(g.input("number", {}), {.weight = weight}); }) ==
           "model: the weight of a loss must be positive and finite");
+  for (const float deviation : {nan, -1.0f, std::numeric_limits<float>::infinity()}) {
+    const std::string of_a_parameter =
+        " has a parameter whose standard deviation is not at least 0 and finite";
+    CHECK(refusal([&](auto& g) {
+            g.parameter("table", {5, 3}, {.init = graph::Init::normal, .deviation = deviation});
+          }) == "model: table" + of_a_parameter);
+    CHECK(refusal([&](auto& g) { g.linear(g.flatten(image(g)), {.features = 2, .deviation = deviation}); }) ==
+          "model: linear.0" + of_a_parameter);
+  }
   CHECK(refusal([&](auto& g) { g.loss(g.input("number", {}, {.dtype = DType::i32})); }) ==
         "model: loss needs an input of another element type than that of []");
   CHECK(refusal([&](auto& g) {

@@ -30,6 +30,7 @@ enum class Common : int {
   input_is_of_another_dtype,
   loss_is_not_a_number,
   weight_is_not_positive,
+  deviation_is_wrong,
   nothing_is_given,
   name_too_long,
   name_taken,
@@ -111,6 +112,8 @@ consteval bool refuse() {
     static_assert(holds<Where, left>, "convoy: a loss must be one number a row");
   else if constexpr (which == Common::weight_is_not_positive)
     static_assert(holds<Model>, "convoy: the weight of a loss must be positive and finite");
+  else if constexpr (which == Common::deviation_is_wrong)
+    static_assert(holds<Where>, "convoy: the standard deviation of a parameter is at least 0 and finite");
   else if constexpr (which == Common::nothing_is_given)
     static_assert(holds<Where>,
                   "convoy: this operation is given a Tensor, a Label or a Handle that was never assigned");
@@ -166,6 +169,8 @@ inline std::string explain(Common which, const Name& where, const Shape& left, c
       return concat("a loss must be one number a row, not ", left);
     case Common::weight_is_not_positive:
       return "the weight of a loss must be positive and finite";
+    case Common::deviation_is_wrong:
+      return concat(where, " has a parameter whose standard deviation is not at least 0 and finite");
     case Common::nothing_is_given:
       return concat(where, " is given a Tensor, a Label or a Handle that was never assigned");
     case Common::name_too_long:

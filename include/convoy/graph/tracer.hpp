@@ -346,6 +346,8 @@ class Tracer {
     return add_parameter(name, shape, o);
   }
   constexpr Handle add_parameter(const Name& name, Shape shape, const ParameterOptions& o) {
+    if (!(o.deviation >= 0 && o.deviation <= std::numeric_limits<float>::max()))
+      report(Common::deviation_is_wrong, {});
     push(tables_.parameters, &Counts::parameters,
          Parameter{name, shape, o.fan_in, o.fan_out, o.init, o.group, o.deviation});
     return {counts_.parameters - 1, shape};

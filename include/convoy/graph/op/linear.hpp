@@ -121,12 +121,12 @@ struct Linear {
       return g.place(node, x);
     }
     static constexpr ParameterOptions start(const LinearOptions& o, int in, Group group) {
-      if (o.deviation > 0) return {Init::normal, in, o.features, group, o.deviation};
+      if (o.deviation != 0) return {Init::normal, in, o.features, group, o.deviation};
       return {Init::fan_in_uniform, in, o.features, group};
     }
     static constexpr ParameterOptions start_of_bias(const LinearOptions& o, int in) {
       ParameterOptions bias = start(o, in, undecayed(o.frozen));
-      if (o.deviation > 0) bias.init = Init::zeros;
+      if (o.deviation != 0) bias.init = Init::zeros;
       return bias;
     }
   };
