@@ -290,6 +290,15 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
         }) == "model: conv has a kernel of [7x7] on an input of [6x6], padding included");
   CHECK(refusal([&](auto& g) { g.max_pool(image(g), {.kernel = 5}); }) ==
         "model: max_pool.0 has a kernel of [5x5] on an input of [4x4], padding included");
+  constexpr int most = std::numeric_limits<int>::max();
+  CHECK(refusal([&](auto& g) {
+          g.conv2d(image(g), {.channels = 4, .kernel = most, .padding = 0, .dilation = most});
+        }) == concat("model: conv2d.0 has a kernel of [", most, 'x', most,
+                     "] on an input of [4x4], padding included"));
+  CHECK(refusal([&](auto& g) { g.conv2d(image(g), {.channels = 4, .kernel = 100'001, .dilation = most}); }) ==
+        concat("model: conv2d.0 makes an extent of more than 2147483647 of [100001x", most, ']'));
+  CHECK(refusal([&](auto& g) { g.conv2d(image(g), {.channels = 4, .kernel = 100'001}); }) ==
+        "model: conv2d.0 makes an extent of more than 2147483647 of [3x100001x100001]");
   CHECK(refusal([&](auto& g) { g.batch_norm(g.flatten(image(g))); }) ==
         "model: batch_norm.0 needs an input of [channels x height x width], not [48]");
   CHECK(refusal([&](auto& g) { g.linear(image(g), {.features = 2}); }) ==

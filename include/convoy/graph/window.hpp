@@ -3,6 +3,10 @@
 // their gradients are exactly zero.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
 #include <convoy/graph/tracer.hpp>
 
 namespace convoy::graph {
@@ -14,11 +18,11 @@ struct Window {
   int dilation = 1;  ///< distance between adjacent taps
 
   /// The extent that `kernel` taps span, dilation included.
-  constexpr int reach(int kernel) const { return (kernel - 1) * dilation + 1; }
+  constexpr std::int64_t reach(int kernel) const { return (std::int64_t{kernel} - 1) * dilation + 1; }
   /// The number of positions of a kernel of `kernel` taps along an axis of `extent`; 0 if it does not fit.
   constexpr int positions(int extent, int kernel) const {
-    const int room = extent + 2 * padding - reach(kernel);
-    return room < 0 ? 0 : room / stride + 1;
+    const std::int64_t room = extent + std::int64_t{2} * padding - reach(kernel);
+    return room < 0 ? 0 : static_cast<int>(room / stride + 1);
   }
   friend constexpr bool operator==(const Window&, const Window&) = default;
 };
@@ -33,9 +37,12 @@ constexpr bool slides(Tracer& g, Tensor x, Shape extents, const Window& window, 
   }
   if (window.positions(x.shape[1], window.height) > 0 && window.positions(x.shape[2], window.width) > 0)
     return true;
-  const int pad = 2 * window.padding;
-  g.report(Common::window_does_not_fit, {x.shape[1] + pad, x.shape[2] + pad},
-           {window.reach(window.height), window.reach(window.width)});
+  const std::int64_t pad = std::int64_t{2} * window.padding;
+  const auto shown = [](std::int64_t extent) {
+    return static_cast<int>(std::min<std::int64_t>(extent, std::numeric_limits<int>::max()));
+  };
+  g.report(Common::window_does_not_fit, {shown(x.shape[1] + pad), shown(x.shape[2] + pad)},
+           {shown(window.reach(window.height)), shown(window.reach(window.width))});
   return false;
 }
 
@@ -50,7 +57,7 @@ struct Taps {
 
 /// The number of taps, `dilation` apart, whose offset from the first is below `distance`.
 constexpr int taps_below(int distance, int dilation) {
-  return distance > 0 ? (distance + dilation - 1) / dilation : 0;
+  return distance > 0 ? (distance - 1) / dilation + 1 : 0;
 }
 
 /// Writes the range [first, end) of the taps along an axis that meet the input at some position. With

@@ -168,7 +168,7 @@ inline Convolution convolution_of(const Plan& plan, int n, DType element, bool r
   c.left = window.padding - live.left * window.dilation;
   // Equal paddings on both sides if they give the same positions, because more kernels support them.
   const auto behind = [&](int before, int extent, int kernel, int positions) {
-    const int reach = window.reach(kernel);
+    const int reach = static_cast<int>(window.reach(kernel));
     if ((extent + 2 * before - reach) / window.stride + 1 == positions) return before;
     const int needed = (positions - 1) * window.stride + reach - before - extent;
     return needed > 0 ? needed : 0;

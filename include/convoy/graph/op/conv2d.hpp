@@ -37,9 +37,11 @@ struct Conv2d {
     /// Cross-correlation over [channels, height, width], as torch.nn.Conv2d.
     constexpr Tensor conv2d(Tensor x, Conv2dOptions o) {
       auto& g = static_cast<G&>(*this);
-      const Window window{o.kernel, o.kernel, o.stride,
-                          o.padding == same ? o.dilation * (o.kernel - 1) / 2 : o.padding, o.dilation};
       Node node = g.begin(G::template index<Conv2d>, o.name);
+      const std::int64_t padding =
+          o.padding == same ? o.dilation * (std::int64_t{o.kernel} - 1) / 2 : o.padding;
+      const Window window{o.kernel, o.kernel, o.stride, g.extent(padding, {o.kernel, o.dilation}),
+                          o.dilation};
       g.attributes(node, Attributes{window, o.groups});
       node.kind = Kind::image;
       if (!g.positive({o.groups, o.dilation}) || !slides(g, x, {o.channels, o.kernel, o.stride}, window))
@@ -50,11 +52,14 @@ struct Conv2d {
       }
       node.shape = {o.channels, window.positions(x.shape[1], o.kernel),
                     window.positions(x.shape[2], o.kernel)};
-      const int fan = o.kernel * o.kernel, in = x.shape[0] / o.groups;
+      const int in = x.shape[0] / o.groups;
+      const std::int64_t taps = std::int64_t{o.kernel} * o.kernel;
+      const int fan_in = g.extent(in * taps, {in, o.kernel, o.kernel}),
+                fan_out = g.extent(o.channels * taps, {o.channels, o.kernel, o.kernel});
       g.own(node, "weight", {o.channels, in, o.kernel, o.kernel},
-            {Init::kaiming_normal, in * fan, o.channels * fan, decayed(o.frozen)});
+            {Init::kaiming_normal, fan_in, fan_out, decayed(o.frozen)});
       if (o.bias)
-        g.own(node, "bias", {o.channels}, {Init::fan_in_uniform, in * fan, o.channels, undecayed(o.frozen)});
+        g.own(node, "bias", {o.channels}, {Init::fan_in_uniform, fan_in, o.channels, undecayed(o.frozen)});
       return g.place(node, x);
     }
   };

@@ -193,8 +193,8 @@ class OneDnnConvolution final : public ConvolutionKernel {
       shape.strides[axis] = w.stride;
       shape.dilates[axis] = w.dilation - 1;
       shape.padding_low[axis] = low;
-      shape.padding_high[axis] =
-          std::max(0, (node.shape[axis + 1] - 1) * w.stride + w.reach(live) - in[axis + 1] - low);
+      shape.padding_high[axis] = std::max(
+          0, (node.shape[axis + 1] - 1) * w.stride + static_cast<int>(w.reach(live)) - in[axis + 1] - low);
     }
   }
   /// Chooses the layouts worth trying, the best first.
