@@ -339,6 +339,24 @@ TEST_CASE("a step allocates nothing once the first is over") {
   }
 }
 
+TEST_CASE("gradients that are gone leave their room in the exchange to the next ones") {
+  Ring alone;
+  std::vector<float> values(5);
+  for (int k = 0; k < 3; ++k) {
+    GradientBuckets gradients(alone, {{"values", values}});
+    gradients.ready(0);
+    gradients.wait();
+  }
+  std::vector<comm::Handle> handles;
+  const auto fill = [&] {
+    while (handles.size() < 100) handles.push_back(alone.all_reduce_async(values, comm::sum));
+  };
+  CHECK_THROWS_WITH_AS(fill(),
+                       "18 operations are in flight, and there is room for no more; wait for one, or call "
+                       "reserve before the first",
+                       ConfigError);
+}
+
 TEST_CASE("ranks that registered something else are told in what, all in the same words") {
   struct Case {
     std::string sentence;

@@ -66,6 +66,7 @@ class Carrier {
 class NonblockingCarrier : public Carrier {
  public:
   explicit NonblockingCarrier(NonblockingExchange& exchange) : exchange_(exchange) {}
+  ~NonblockingCarrier() override { exchange_.spare_ += reserved_; }
 
   int rank() const override { return exchange_.rank(); }
   std::pmr::memory_resource* memory() override { return exchange_.memory(); }
@@ -76,7 +77,9 @@ class NonblockingCarrier : public Carrier {
       fail<ConfigError>("GradientBuckets must be made before an operation of its exchange is in flight; ",
                         flying, flying == 1 ? " is" : " are", " in flight");
     exchange_.agree_on(fingerprint);
-    exchange_.reserve(static_cast<int>(buckets.size()) + 1);
+    const int wanted = static_cast<int>(buckets.size()) + 1;
+    exchange_.reserve(wanted);
+    reserved_ = wanted;
     buckets_.assign(buckets.begin(), buckets.end());
     handles_.resize(buckets.size());
   }
@@ -98,6 +101,7 @@ class NonblockingCarrier : public Carrier {
 
  private:
   NonblockingExchange& exchange_;
+  int reserved_ = 0;  // operations
   std::vector<Load> buckets_;
   std::vector<Handle> handles_;
 };

@@ -181,6 +181,7 @@ class NonblockingExchange {
   std::vector<int> free_;     // slots without a handle
   std::vector<Span> served_;  // the last span of each slot
   int slots_ = 0;
+  int spare_ = 0;  // slots that were reserved for gradients that are gone
   std::uint64_t begun_ = 0;
 };
 
@@ -311,7 +312,9 @@ CONVOY_FUNCTION void NonblockingExchange::reserve(int more) {
   if (in_flight() > 0)
     fail<ConfigError>("reserve must be called before any operation is in flight; ", in_flight(),
                       " are in flight");
-  slots_ += more;
+  const int reused = std::min(more, spare_);
+  spare_ -= reused;
+  slots_ += more - reused;
   resize(slots_);
   free_.resize(static_cast<std::size_t>(slots_));
   for (int slot = 0; slot < slots_; ++slot) free_[static_cast<std::size_t>(slot)] = slot;
