@@ -25,6 +25,7 @@ struct TestSpace : ChoosesGpu, convoy::memory::Device {};
 }  // namespace device_test
 
 #include "comm_device.hpp"
+#include "comm_other_gpus.hpp"
 #include "sanitized.hpp"
 #include <convoy/comm/policy/cuda_peer.cuh>
 #include <convoy/comm/policy/halves.hpp>
@@ -216,6 +217,10 @@ TEST_CASE("numbers of the host are combined, and broadcast") {
     }));
     CHECK(right == ranks);
   }
+}
+
+TEST_CASE_TEMPLATE("threads may use an exchange whatever GPU they have chosen", C, AllReduced, Halved) {
+  check_use_from_other_gpus<C>(few);
 }
 
 TEST_CASE("ranks that mean different things are told in what") {

@@ -24,6 +24,7 @@ inline constexpr bool works_late = false;
 }  // namespace device_test
 
 #include "comm_nccl.hpp"
+#include "comm_other_gpus.hpp"
 
 namespace nccl_test {
 
@@ -35,6 +36,25 @@ TEST_CASE_TEMPLATE("the host touches no memory of a GPU", C, AllReduced, Halved)
     comm.all_reduce(std::span<double>(d), comm::sum);
     comm.broadcast(std::span<double>(d), 1);
     right += train(comm, space, 1000, 1) == sums(2, 1000, 1) ? 1 : 0;
+  }));
+  CHECK(right == 2);
+}
+
+TEST_CASE_TEMPLATE("threads may use an exchange whatever GPU they have chosen", C, AllReduced, Halved) {
+  check_use_from_other_gpus<C>();
+}
+
+TEST_CASE("a group has the GPUs of its ranks, whatever GPU the thread that makes it has chosen") {
+  const emulation::With three({.devices = 3, .closed_to_host = false});
+  std::atomic<int> right = 0;
+  all_well(rank_table::run(2, [&](const AtTable& bootstrap) {
+    device::use(1 + bootstrap.rank());
+    TestSpace space;
+    AllReduced comm(bootstrap);
+    on_another_gpu(space, [&] {
+      AllReduced group = comm.split(0);
+      right += train(group, space, 1000, 2) == sums(2, 1000, 2) ? 1 : 0;
+    });
   }));
   CHECK(right == 2);
 }

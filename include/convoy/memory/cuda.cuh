@@ -64,6 +64,14 @@ inline void use(int ordinal) {
   check(cudaSetDevice(ordinal), "choose a GPU");
 }
 
+/// Makes GPU `ordinal` the calling thread's current device, if another one is. By default that is the first
+/// GPU, on which any CUDA call would create a context.
+inline void enter(int ordinal) {
+  int current = -1;
+  if (cudaGetDevice(&current) != cudaSuccess || current != ordinal)
+    check(cudaSetDevice(ordinal), "choose a GPU");
+}
+
 /// Owning wrapper of a runtime handle, which `end` destroys. Move only.
 template <class T, cudaError_t (*end)(T)>
 class Owned {

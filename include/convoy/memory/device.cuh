@@ -146,13 +146,8 @@ class Device {
 
   /// Index of the GPU in this process.
   int ordinal() const { return ordinal_; }
-  /// Makes this GPU the calling thread's current device, if another one is. By default that is the first GPU,
-  /// on which any CUDA call would create a context.
-  void enter() const {
-    int current = -1;
-    if (cudaGetDevice(&current) != cudaSuccess || current != ordinal_)
-      device::check(cudaSetDevice(ordinal_), "choose a GPU");
-  }
+  /// Makes this GPU the calling thread's current device.
+  void enter() const { device::enter(ordinal_); }
   /// Whether f32 products may round their factors to tf32 for tensor cores; true if the Exec that computes
   /// here allows that for its own products.
   bool reduced_products() const { return reduced_products_; }

@@ -113,6 +113,7 @@ class Link {
     if (options.blocks < 0 || options.blocks > most_blocks)
       fail<ConfigError>("cuda-peer: an exchange uses 1 to ", most_blocks,
                         " blocks, or 0 for its own choice, not ", options.blocks);
+    device::check(cudaGetDevice(&device_), "ask which GPU is this thread's");
     stream_ = device::make_urgent_stream();
     if (size_ == 1) return;
     aside_ = device::make_stream();
@@ -276,6 +277,7 @@ class Link {
   template <class Kernel, class... A>
   void start(Kernel kernel, int blocks, Exchange what, std::int64_t bytes, const A&... arguments) {
     check();
+    device::enter(device_);
     // During capture no kernel begins, so the ranks need not meet.
     const bool meets_here = meets() && !captures();
     if (meets_here) {
@@ -384,9 +386,8 @@ class Link {
                         " hardware queues are too few for their streams, so that one stream would wait for "
                         "another; set CUDA_DEVICE_MAX_CONNECTIONS to ",
                         threads_here * streams_of_a_rank, " (at most 32) before the first CUDA call");
-    int device = 0, processors = 0;
-    device::check(cudaGetDevice(&device), "ask which GPU is this thread's");
-    device::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+    int processors = 0;
+    device::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device_),
                   "count the processors of a GPU");
     // Each multiprocessor has room for one block of any kernel. All blocks must be resident, because block b
     // waits for block b of every rank.
@@ -429,6 +430,7 @@ class Link {
   int rank_, size_;
   int exceptions_ = std::uncaught_exceptions();
   PeerOptions options_;
+  int device_ = 0;
   int blocks_ = 1;
   std::optional<comm::detail::Gate> gate_;  // none in a world of one rank
   device::Stream stream_, aside_;           // aside_: for copies while kernels wait

@@ -214,6 +214,7 @@ Fingerprint DeviceBuckets<C, S, sharded>::described(const Fingerprint& fingerpri
 template <class C, memory::Space S, bool sharded>
 void DeviceBuckets<C, S, sharded>::take(const Layout& layout) {
   space_ = static_cast<S*>(layout.space);
+  space_->stream();  // enters the GPU of the space, of which new events and memory are
   layout_ = layout;
   buckets_.assign(layout.buckets.begin(), layout.buckets.end());
   if constexpr (sharded) cuts_ = cut(buckets_);

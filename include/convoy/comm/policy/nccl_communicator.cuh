@@ -107,7 +107,7 @@ class Naps {
 
 /// A communicator for buckets, and the thread that watches it. Host numbers use a second communicator, split
 /// off at first use, so that they do not wait for buckets in flight. Only one thread at a time is inside
-/// NCCL. Not movable.
+/// NCCL. Any thread may use it, one at a time. Not movable.
 class Communicator {
  public:
   /// All ranks of the bootstrap construct one together; `places` are those of all ranks.
@@ -150,6 +150,8 @@ class Communicator {
   /// Whether NCCL is called at all; a world of one rank needs no exchange.
   bool connects() const { return size() > 1 || options_.connects_alone; }
   cudaStream_t stream() const { return stream_.get(); }
+  /// Makes the GPU of this rank the calling thread's current device, of which new streams and events are.
+  void enter() const { device::enter(device_); }
   const NcclOptions& options() const { return options_; }
 
   ncclConfig_t config() const {
@@ -182,6 +184,7 @@ class Communicator {
   /// `connects`. Waits for the work on the stream, because NCCL requires that none is under way when it
   /// splits a communicator. The creation may still be under way afterwards.
   ncclComm_t split(const NcclCall& what, int color, int key, ncclConfig_t config) {
+    enter();
     const device::Event done = device::make_event();
     device::check(cudaEventRecord(done.get(), stream()), "mark a stream");
     await(done.get(), what);
@@ -218,6 +221,7 @@ class Communicator {
   /// GPU.
   void expect(const NcclCall& what) {
     if (!connects()) return;
+    enter();
     const std::lock_guard lock(mutex_);
     if (spare_.empty()) spare_.push_back(device::make_event());
     device::check(cudaEventRecord(spare_.back().get(), stream()), "mark a stream");

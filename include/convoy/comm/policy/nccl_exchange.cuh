@@ -222,6 +222,7 @@ NcclExchange<C, S, sharded>::NcclExchange(const NcclExchange& whole, int color)
       places_.push_back(whole.places_[r]);
     }
   bootstrap_ = whole.bootstrap_.group(members);
+  whole.comm_->enter();
   comm_ = std::make_unique<detail::Communicator>(bootstrap_, places_, whole.options());
   if (whole.connects()) {
     const ncclComm_t made = whole.comm_->split({.operation = "split"}, color, whole.rank(), comm_->config());
