@@ -108,6 +108,24 @@ TEST_CASE("cuda: work that fails while it is captured leaves a stream that goes 
   CHECK(value == 2);
 }
 
+TEST_CASE(
+    "cuda: a batch of a new size is planned for the GPU of the space, whatever GPU a thread has chosen") {
+  const emulation::With two({.devices = 2});
+  const DynamicPlan plan([](auto& g) {
+    const auto x = g.relu(g.linear(g.input("x", {8}), {.features = 8}));
+    g.loss(g.cross_entropy(g.linear(x, {.features = 3}), g.label("label", 3)));
+  });
+  {
+    device::use(1);
+    Alone<f32> exec(plan, 3, {.candidates = 1});
+    for (const int rows : {3, 2}) {
+      device::use(0);
+      CHECK(exec_compare::forward(exec, exec_compare::Batch(plan, rows, Philox{1, 2})).loss() > 0);
+    }
+  }
+  device::use(0);  // the other GPU, on which the exec was destroyed, is gone after this test
+}
+
 TEST_CASE("cuda: options that no GPU could meet are refused") {
   const Plan& plan = plan_of<Bert<1>>;
   const auto refuses = [&](const exec::CudaOptions& options, const char* sentence) {

@@ -351,6 +351,11 @@ inline cublasStatus_t describe(const Matmul& matmul, std::uint64_t algorithm,
   return CUBLAS_STATUS_SUCCESS;
 }
 
+/// Whether a handle was made on the device on which it is used.
+inline bool is_of_current_device(cublasLtHandle_t handle) {
+  return handle != nullptr && *reinterpret_cast<const int*>(handle) == current_device;
+}
+
 }  // namespace emulation
 
 #ifndef EMULATION_STAGES
@@ -358,7 +363,7 @@ extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* made) {
   if (emulation::settings.devices == 0) return CUBLAS_STATUS_NOT_INITIALIZED;
-  *made = reinterpret_cast<cublasLtHandle_t>(new int);
+  *made = reinterpret_cast<cublasLtHandle_t>(new int(emulation::current_device));
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
@@ -453,7 +458,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t* results, int* count) {
   using emulation::contents;
   *count = 0;
-  if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (!emulation::is_of_current_device(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
   const emulation::Matmul matmul{contents(desc), contents(a), contents(b), contents(c), contents(d)};
   for (std::uint64_t algorithm = 0; algorithm < emulation::matmul_algorithms && *count < wanted;
@@ -475,7 +480,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
                                        const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result) {
   using emulation::contents;
-  if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (!emulation::is_of_current_device(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (emulation::one_pair_at_a_time && contents(d).batches > 1) return CUBLAS_STATUS_NOT_SUPPORTED;
   return describe(emulation::Matmul{contents(desc), contents(a), contents(b), contents(c), contents(d)},
                   algorithm->data[0] - emulation::matmul_mark, *result);
@@ -489,7 +494,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cudaStream_t stream) {
   using emulation::contents;
   using emulation::Matmul;
-  if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (!emulation::is_of_current_device(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
   const Matmul matmul{contents(desc), contents(a), contents(b), contents(c), contents(d)};
   if (const cublasStatus_t refused = matmul.supported()) return refused;
   const std::uint64_t chosen = algorithm == nullptr ? 1 : algorithm->data[0] - emulation::matmul_mark;

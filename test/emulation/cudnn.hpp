@@ -27,6 +27,7 @@
 
 struct cudnnContext {
   cudaStream_t stream = nullptr;
+  int device = emulation::current_device;
 };
 
 namespace emulation::dnn {
@@ -578,6 +579,11 @@ inline Content& content_of(cudnnBackendDescriptor_t handle) {
   return *static_cast<Backend*>(handle)->content;
 }
 
+inline void expect_device_of(cudnnHandle_t handle) {
+  if (handle->device != current_device)
+    refuse(CUDNN_STATUS_BAD_PARAM, "the current device is not that of the handle");
+}
+
 inline void set(Content& c, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                 std::int64_t count, const void* from) {
   if (c.finalized) refuse(CUDNN_STATUS_BAD_PARAM, "a finalized descriptor is changed");
@@ -589,6 +595,7 @@ inline void set(Content& c, cudnnBackendAttributeName_t name, cudnnBackendAttrib
                                            " of a descriptor of type " + std::to_string(c.type));
   if (rule->type != type && !(rule->type == CUDNN_TYPE_FLOAT && type == CUDNN_TYPE_DOUBLE))
     refuse(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, "attribute " + std::to_string(name) + " has another type");
+  if (type == CUDNN_TYPE_HANDLE) expect_device_of(*static_cast<const cudnnHandle_t*>(from));
   Value value{type, count, {}, {}};
   if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
     for (std::int64_t k = 0; k < count; ++k) {
@@ -688,6 +695,7 @@ inline std::vector<std::int64_t> engines_that_fail;
 inline void execute(cudnnHandle_t handle, const Content& plan, const Content& pack) {
   if (!plan.finalized || !pack.finalized)
     refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a plan or its arguments are not finalized");
+  expect_device_of(handle);
   if (std::find(engines_that_fail.begin(), engines_that_fail.end(), plan.plan.engine) !=
       engines_that_fail.end())
     refuse(CUDNN_STATUS_EXECUTION_FAILED, "a kernel of the engine could not be started");

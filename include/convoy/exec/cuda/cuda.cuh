@@ -259,6 +259,7 @@ class Cuda : private memory::KeptBack {
   }
 
   void take(const BatchView& batch) {
+    space_.enter();  // libraries plan batches of a new size for the thread's current device
     if (batch.maker == nullptr)
       expect_batch(plan_, batch, batch_);
     else
