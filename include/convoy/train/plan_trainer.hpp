@@ -12,18 +12,16 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/policy/none.hpp>
-#include <convoy/core/call.hpp>
-#include <convoy/core/range.hpp>
 #include <convoy/data/dataset_ref.hpp>
 #include <convoy/exec/exec.hpp>
 #include <convoy/graph/plan.hpp>
-#include <convoy/memory/host.hpp>
 #include <convoy/optim/sgd.hpp>
 #include <convoy/train/composes.hpp>
 #include <convoy/train/config.hpp>
 #include <convoy/train/evaluator.hpp>
 #include <convoy/train/fit.hpp>
 #include <convoy/train/fit_loop.hpp>
+#include <convoy/train/no_exec.hpp>
 #include <convoy/train/opening.hpp>
 #include <convoy/train/parameters.hpp>
 #include <convoy/train/replica.hpp>
@@ -198,43 +196,6 @@ class PlanTrainer {
   Evaluator<Replica<Rule, Comm, Exec>> evaluator_{replica_};
   UserLoop<Replica<Rule, Comm, Exec>> user_loop_{replica_};
   FitLoop<Replica<Rule, Comm, Exec>> fit_loop_{replica_, evaluator_, user_loop_};
-};
-
-/// Stands in for an Exec in a trainer that `composes` has refused. Only declared, because no program that
-/// contains such a trainer is linked.
-class NoExec {
- public:
-  using Scalar = float;
-  struct Options {
-    int threads = 0;
-    bool canonical = false;
-    static constexpr void fields(auto& self, auto&& field) {
-      field("threads", self.threads);
-      field("canonical", self.canonical);
-    }
-  };
-  using Space = memory::Host;
-  using Make = void (*)();
-  static constexpr std::string_view name = "none";
-  static constexpr int latency = 0;
-  static constexpr bool may_overflow = false, sums_across_ranks = false;
-
-  NoExec(const Plan&, int batch, const Options&, Space&, const exec::Kernels<NoExec>&);
-  Space& space();
-  std::string_view precision() const;
-  std::uint64_t layout_fingerprint() const;
-  int threads() const;
-  std::int64_t panel(int) const;
-  std::span<float> parameters(), gradients(), statistics();
-  void read_parameter(int, std::span<float>) const;
-  void write_parameter(int, std::span<const float>);
-  void read_gradient(int, std::span<float>) const;
-  void reorder(int, std::span<const float>, std::span<float>, bool) const;
-  void touched(Range);
-  void forward(const exec::BatchView&, const exec::Pass&);
-  void backward(std::span<const float>, Call<void(std::int64_t)>);
-  exec::Result result();
-  std::span<const float> output(int);
 };
 
 /// A trainer whose policies do not compose. `composes` has already reported why, so this has the members of
