@@ -40,6 +40,17 @@ inline std::string text_of(const Descriptor& of, cudnnBackendAttributeName_t nam
 
 /// An execution plan of one convolution or attention, ready to run.
 struct CudnnPlan {
+  CudnnPlan() = default;
+  CudnnPlan(CudnnPlan&&) = default;
+  /// Member by member, the old plan would lose what it was made from before it ends.
+  CudnnPlan& operator=(CudnnPlan&& other) noexcept {
+    std::swap(described, other.described);
+    std::swap(configuration, other.configuration);
+    std::swap(plan, other.plan);
+    std::swap(workspace, other.workspace);
+    return *this;
+  }
+
   // What the plan was made from, which must outlive the plan. Both are empty if it was restored from a text.
   std::shared_ptr<const OperationGraph> described;
   Descriptor configuration;
@@ -172,10 +183,10 @@ class Cudnn {
     const auto build_next = [&] {
       std::vector<CudnnPlan> built = build(next);
       for (std::size_t i = 0; i < built.size(); ++i) {
-        if (!built[i].plan || built[i].workspace > limit || !accepts(built[i])) continue;
+        if (!built[i].plan) continue;
         built[i].configuration = std::move(next[i].configuration);
         built[i].described = described;
-        found.push_back(std::move(built[i]));
+        if (built[i].workspace <= limit && accepts(built[i])) found.push_back(std::move(built[i]));
       }
       next.clear();
     };
