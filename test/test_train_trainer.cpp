@@ -2,7 +2,6 @@
 // Trainer: the effects of ranks, batches, accumulation, callbacks and faults on a training.
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <numeric>
 #include <sstream>
 #include <string>
@@ -375,90 +374,6 @@ TEST_CASE("a line of the log has the rate of what rows hold, the loss, the learn
   CHECK(log.str() ==
         "Step4: 10.00 data/sec, loss:0.50000, lr:0.25\n"
         "Step4: 10.00 data/sec, 640.00 tokens/sec, loss:0.50000, lr:0.25, gradient norm:0.75\n");
-}
-
-TEST_CASE("the timeline holds every rank's forward, backward, buckets and updates") {
-  const Blobs training(40);
-  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
-    train::Timeline timeline;
-    ThreadTrainer<Plain> trainer{{.batch = 10, .timeline = &timeline}, endpoint};
-    trainer.fit(training, {.epochs = 1, .log = nullptr});
-    const auto all = trainer.gather_timeline();
-    if (trainer.rank() != 0) return;
-    REQUIRE(all.size() == 2);
-    for (const auto& events : all) {
-      int forward = 0, backward = 0, bucket = 0, update = 0;
-      for (const auto& event : events) {
-        const std::string_view name(event.name.data());
-        CHECK(event.end >= event.begin);
-        forward += name == "forward";
-        backward += name == "backward";
-        bucket += name == "bucket 0";
-        update += name == "update";
-      }
-      CHECK(forward == 2);
-      CHECK(backward == 2);
-      CHECK(bucket == 2);
-      CHECK(update == 2 * static_cast<int>(trainer.plan.buckets.size()));
-    }
-  });
-}
-
-TEST_CASE("a rank may record a timeline alone") {
-  const Blobs training(40);
-  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
-    train::Timeline timeline;
-    ThreadTrainer<Plain> trainer{{.batch = 10, .timeline = endpoint.rank() == 1 ? &timeline : nullptr},
-                                 endpoint};
-    CHECK(trainer.fit(training, {.epochs = 1, .log = nullptr}).steps == 2);
-    const auto all = trainer.gather_timeline();
-    if (trainer.rank() != 0) return;
-    REQUIRE(all.size() == 2);
-    CHECK(all[0].empty());
-    CHECK(!all[1].empty());
-  });
-}
-
-TEST_CASE("a timeline that is full says how many events it dropped") {
-  train::Timeline timeline(2);
-  const Clock::time_point zero = Clock::now();
-  timeline.start(zero);
-  const auto after = [&](int seconds) { return zero + std::chrono::seconds(seconds); };
-  for (int i = 0; i < 5; ++i) timeline.record("bucket", i, train::Track::exchange, after(i), after(i + 1));
-  REQUIRE(timeline.events().size() == 3);
-  CHECK(timeline.events()[1].name.data() == std::string_view("bucket 1"));
-  const train::TimelineEvent& dropped = timeline.events()[2];
-  CHECK(dropped.name.data() == std::string_view("dropped 3"));
-  CHECK(dropped.track == train::Track::exchange);
-  CHECK(dropped.begin == 2);
-  CHECK(dropped.end == 5);
-}
-
-TEST_CASE("buckets are exchanged while backward goes on, as the timeline shows") {
-  const Blobs training(40);
-  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
-    train::Timeline timeline;
-    Trainer<Bucketed, optim::Sgd, comm::Background<comm::Ring<transport::Threads>>, exec::Reference<f32>>
-        trainer{{.batch = 10, .timeline = &timeline}, endpoint};
-    const auto last = concat("bucket ", trainer.plan.buckets.size() - 1);
-    REQUIRE(trainer.plan.buckets.size() > 2);
-    trainer.fit(training, {.epochs = 1, .log = nullptr});
-    std::vector<train::TimelineEvent> backward, first, final;
-    for (const auto& event : timeline.events()) {
-      const std::string_view name(event.name.data());
-      if (name == "backward") backward.push_back(event);
-      if (name == "bucket 0") first.push_back(event);
-      if (name == last) final.push_back(event);
-    }
-    REQUIRE(backward.size() == 2);
-    REQUIRE(first.size() == 2);
-    REQUIRE(final.size() == 2);
-    for (std::size_t step = 0; step < 2; ++step) {
-      CHECK(backward[step].begin < first[step].begin);
-      CHECK(first[step].begin < final[step].begin);  // backward computed between them
-      CHECK(final[step].begin < backward[step].end);
-    }
-  });
 }
 
 TEST_CASE("measuring the exchange alone does not affect the training") {
