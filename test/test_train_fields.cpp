@@ -83,7 +83,7 @@ void change(M& member) {
   else if constexpr (std::is_same_v<M, std::vector<std::int64_t>>)
     member.push_back(5);
   else
-    member.push_back({.match = "conv*", .lr_scale = 2});
+    member.push_back({.match = "*bias", .lr_scale = 2});
 }
 
 /// Changes the agreed field number `target` and returns its name; empty if there are fewer.

@@ -80,6 +80,7 @@ namespace {
 /// comm::None without the update, which is a cost of the optimizer, not of Trainer.
 class Idle : public comm::None {
  public:
+  std::vector<Range> updates(std::span<const Range>) const { return {}; }
   void finish(comm::Update) {}
 };
 
