@@ -71,6 +71,19 @@ TEST_CASE("before the first step parameters are their averages") {
   train::with_averages(trainer, [&] { CHECK(all_parameters(trainer) == first); });
 }
 
+TEST_CASE("averages are not for training") {
+  using T = Averaging<comm::None>;
+  const Blobs training(40);
+  T trainer(config<T>());
+  const std::vector<float> first = all_parameters(trainer);
+  CHECK_THROWS_WITH_AS(
+      train::with_averages(trainer, [&] { trainer.fit(training, {.steps = 2, .log = nullptr}); }),
+      "trainer: the work of with_averages trained from step 0 to step 2, and the parameters are again those "
+      "before it; train outside of it",
+      ConfigError);
+  CHECK(all_parameters(trainer) == first);
+}
+
 TEST_CASE("an optimizer without averages is refused in one sentence") {
   Trainer<Plain, optim::AdamW, comm::None, Reference<f32>> trainer({.batch = 5});
   CHECK_THROWS_WITH_AS(

@@ -42,8 +42,9 @@ struct Averages {
 ///     });
 ///
 /// Parameters that are not updated, such as frozen ones, equal their average. Running statistics remain those
-/// of the trained parameters. All ranks call it together, between two steps; `work` must not train. Throws
-/// ConfigError if the optimizer keeps no averages, and while servers that are separate ranks serve.
+/// of the trained parameters. All ranks call it together, between two steps; `work` must neither train nor
+/// keep a checkpoint. Throws ConfigError if the optimizer keeps no averages, while servers that are separate
+/// ranks serve, and after a `work` that has trained.
 template <class Trainer, class Work>
 void with_averages(Trainer& trainer, Work&& work) {
   detail::Averages averages;
@@ -52,6 +53,7 @@ void with_averages(Trainer& trainer, Work&& work) {
     fail<ConfigError>("trainer: the optimizer ", trainer.optimizer_name(),
                       " keeps no averages of the parameters; use optim::Ema around its rule");
   const auto parameters = trainer.parameters();
+  const std::int64_t steps = trainer.steps_done();
   std::vector<std::pair<std::size_t, std::vector<float>>> trained;
   const auto write_trained = [&] {
     for (const auto& [p, values] : trained) parameters[p].write(values);
@@ -69,6 +71,10 @@ void with_averages(Trainer& trainer, Work&& work) {
       parameters[p].write(average);
     }
     std::forward<Work>(work)();
+    if (trainer.steps_done() != steps)
+      fail<ConfigError>("trainer: the work of with_averages trained from step ", steps, " to step ",
+                        trainer.steps_done(),
+                        ", and the parameters are again those before it; train outside of it");
   } catch (...) {
     write_trained();
     throw;
