@@ -440,8 +440,12 @@ CONVOY_FUNCTION bool Engine::look(Call<bool()> done) {
 CONVOY_FUNCTION bool Engine::fail_if_stuck(bool late, double elapsed, Call<bool()> done) {
   const Blocked at = blocked();
   if (at.gone.empty() && !late) return false;
-  // The peer's last message may have come just before the peer went.
-  if (!at.gone.empty() && (progress() || done())) return true;
+  if (!at.gone.empty()) {
+    // What the peer did just before it went is seen only now: its last message, and the last that it took.
+    if (progress() || done()) return true;
+    const Blocked still = blocked();
+    if (still.transfer != at.transfer || still.at != at.at) return false;
+  }
   CommError::Fields f{name(), -1, "exchange", 0, 0, elapsed};
   if (at.transfer != nullptr) f = at.transfer->describe(port_, at.at, elapsed);
   const transport::Blame blame =

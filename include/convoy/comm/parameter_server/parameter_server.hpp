@@ -193,8 +193,10 @@ CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(Client
     };
     if (const int gone = departed(); gone >= 0) {
       const std::string why(transport.departed(gone));
-      if (progress()) continue;  // the rank's last message may have come just before the rank went
+      // What the rank did just before it went is seen only now: its last message, and the last that it took.
+      if (progress()) continue;
       if (done(*this)) return;
+      if (departed() != gone) continue;
       // A rank that gave up because of this rank waits, in the end, for the rank that this one waits for.
       if (transport.accused(gone) == transport.rank())
         if (const int peer = awaited(); peer >= 0) transport.accuse(peer);
