@@ -2,7 +2,6 @@
 // check the final parameters. Including sources define the space (device_test::TestSpace).
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -148,42 +147,6 @@ std::vector<float> train(C& comm, TestSpace& space, std::int64_t count, int step
   return train(comm, arenas, steps, unbegun);
 }
 
-// Checks that ranks that shard the updates end with the updates of the sums, and that each unsplittable block
-// belongs to one rank. One bucket is empty, one is a single block, and one leaves some ranks without a shard.
-template <class C>
-void check_what_stays_whole(const typename C::Options& options = {}) {
-  constexpr std::int64_t count = 2037;
-  const std::vector<Range> buckets{{0, 960}, {960, 960}, {960, 1600}, {1600, 1616}, {1616, count}};
-  const std::vector<Range> whole{{64, 560}, {560, 640}, {960, 1600}, {1616, 1680}};
-  for (const int ranks : {1, 2, 3, 4}) {
-    CAPTURE(ranks);
-    const std::vector<float> expected = sums(ranks, count, 3);
-    std::vector<std::vector<Range>> mine(static_cast<std::size_t>(ranks));
-    std::atomic<int> right = 0;
-    all_well(run<C>(
-        ranks,
-        [&](C& comm, TestSpace& space) {
-          Arenas arenas(space, count, buckets, whole);
-          const comm::Closing closing(comm);
-          right += train(comm, arenas, 3) == expected ? 1 : 0;
-          mine[static_cast<std::size_t>(comm.rank())] = comm.updates(buckets);
-        },
-        options));
-    CHECK(right == ranks);
-    std::int64_t updated = 0;
-    std::size_t kept = 0;
-    for (const auto& ranges : mine)
-      for (const Range& r : ranges) {
-        updated += r.size();
-        kept += static_cast<std::size_t>(std::count_if(whole.begin(), whole.end(), [&](const Range& w) {
-          return r.begin <= w.begin && w.end <= r.end;
-        }));
-      }
-    CHECK(updated == count);
-    CHECK(kept == whole.size());
-  }
-}
-
 // A step that rank 1 leaves before its first exchange. Rank 1 waits until the 2 other ranks have noticed.
 template <class C>
 void go_without_rank_1(C& comm, TestSpace& space, std::atomic<int>& over) {
@@ -249,5 +212,29 @@ class Rule {
   memory::Array<double, TestSpace> state_;  // squares, factor, steps so far
   int skipped_, calls_ = 0;
 };
+
+// Trains with the rule, and returns the parameters.
+template <class C>
+std::vector<float> train_by_rule(C& comm, TestSpace& space, std::int64_t count, int skipped) {
+  Arenas arenas(space, count);
+  const comm::Closing closing(comm);
+  comm.open(comm::Fingerprint(), arenas.layout());
+  Rule rule(arenas, skipped);
+  for (int step = 0; step < decide::steps; ++step) {
+    for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
+      comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), step));
+    comm.finish(rule);
+  }
+  return arenas.result();
+}
+
+// Appends the events of the exchange to `events`, which outlives it.
+template <class C>
+void observe(C& comm, std::vector<comm::ExchangeEvent>& events) {
+  comm.observe({[](void* all, const comm::ExchangeEvent& event) {
+                  static_cast<std::vector<comm::ExchangeEvent>*>(all)->push_back(event);
+                },
+                &events});
+}
 
 }  // namespace device_test

@@ -2,13 +2,9 @@
 // whether its streams run late (works_late), and the NCCL to use.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -19,6 +15,7 @@
 
 #include "as_processes.hpp"
 #include "comm_device.hpp"
+#include "comm_device_contract.hpp"
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/policy/nccl.cuh>
 
@@ -53,82 +50,21 @@ TEST_CASE_TEMPLATE("every rank ends with the updates of the sums", C, AllReduced
 }
 
 TEST_CASE_TEMPLATE("buckets that were not begun are begun at the end", C, AllReduced, Halved) {
-  const std::vector<float> expected = sums(3, 1000, 2);
-  std::atomic<int> right = 0;
-  all_well(run<C>(
-      3, [&](C& comm, TestSpace& space) { right += train(comm, space, 1000, 2, 4) == expected ? 1 : 0; }));
-  CHECK(right == 3);
+  check_unbegun_buckets<C>();
 }
 
 TEST_CASE_TEMPLATE("a rule decides over the whole gradient, and a step is skipped", C, AllReduced, Halved) {
-  for (const int ranks : {1, 2, 4}) {
-    CAPTURE(ranks);
-    const std::int64_t count = 3000;
-    const std::vector<float> expected = decide::trained(ranks, count, {1});
-    std::atomic<int> right = 0;
-    all_well(run<C>(ranks, [&](C& comm, TestSpace& space) {
-      Arenas arenas(space, count);
-      const comm::Closing closing(comm);
-      comm.open(comm::Fingerprint(), arenas.layout());
-      Rule rule(arenas, 1);
-      for (int step = 0; step < decide::steps; ++step) {
-        for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
-          comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), step));
-        comm.finish(rule);
-      }
-      right += arenas.result() == expected ? 1 : 0;
-    }));
-    CHECK(right == ranks);
-  }
+  check_rule<C>();
 }
 
 TEST_CASE("each rank updates its own part, in whole cache lines, and all parts are updated") {
-  std::vector<std::vector<Range>> all(3);
-  const std::vector<Range> buckets{{0, 1000}, {1000, 1000}, {1008, 1018}, {1024, 1024 + 480}};
-  all_well(run<Halved>(3, [&](Halved& comm, TestSpace&) {
-    all[static_cast<std::size_t>(comm.rank())] = comm.updates(buckets);
-  }));
-  CHECK(all[0] == std::vector<Range>{{0, 320}, {1024, 1184}});
-  CHECK(all[1] == std::vector<Range>{{320, 640}, {1184, 1344}});
-  CHECK(all[2] == std::vector<Range>{{640, 1000}, {1008, 1018}, {1344, 1504}});
+  check_parts<Halved>();
 }
 
 TEST_CASE("what is to stay whole is one rank's to update") { check_what_stays_whole<Halved>(); }
 
 TEST_CASE("numbers of the host are combined, and broadcast") {
-  for (const int ranks : {1, 3}) {
-    CAPTURE(ranks);
-    std::atomic<int> right = 0;
-    all_well(run<AllReduced>(ranks, [&](AllReduced& comm, TestSpace&) {
-      const double n = ranks, me = comm.rank();
-      double d[] = {me, -me, 1};
-      comm.all_reduce(std::span<double>(d), comm::sum);
-      bool good = d[0] == n * (n - 1) / 2 && d[1] == -d[0] && d[2] == n;
-      double most[] = {me, comm.rank() == 0 ? NAN : 1.0};
-      comm.all_reduce(std::span<double>(most), comm::max);
-      good = good && most[0] == n - 1 && std::isnan(most[1]);
-      i32 least[] = {comm.rank() + 3};
-      comm.all_reduce(std::span<i32>(least), comm::min);
-      good = good && least[0] == 3;
-      // More than fits in one piece.
-      std::vector<float> many(3000001);
-      for (std::size_t i = 0; i < many.size(); ++i)
-        many[i] = static_cast<float>(i % 1000) * static_cast<float>(me + 1);
-      comm.all_reduce(std::span<float>(many), comm::mean);
-      const auto scale = static_cast<float>(1.0 / n);
-      for (std::size_t i = 0; i < many.size(); ++i)
-        good = good && many[i] == static_cast<float>(i % 1000) * static_cast<float>(n * (n + 1) / 2) * scale;
-      for (int root = 0; root < ranks; ++root) {
-        for (std::size_t i = 0; i < many.size(); ++i)
-          many[i] = comm.rank() == root ? static_cast<float>(i % 977) : -1;
-        comm.broadcast(std::span<float>(many), root);
-        for (std::size_t i = 0; i < many.size(); ++i) good = good && many[i] == static_cast<float>(i % 977);
-      }
-      comm.barrier();
-      right += good ? 1 : 0;
-    }));
-    CHECK(right == ranks);
-  }
+  check_numbers_of_the_host<AllReduced>(3'000'001);
 }
 
 TEST_CASE("groups of ranks are worlds of their own") {
@@ -183,15 +119,7 @@ TEST_CASE("groups may be formed while buckets are under way") {
   CHECK(right == 2);
 }
 
-TEST_CASE("ranks that mean different things are told in what") {
-  const auto sentences = run<AllReduced>(3, [](AllReduced& comm, TestSpace& space) {
-    Arenas arenas(space, comm.rank() == 2 ? 128 : 64);
-    const comm::Closing closing(comm);
-    comm.open(comm::Fingerprint(), arenas.layout());
-  });
-  for (const std::string& sentence : sentences)
-    CHECK(sentence == "rank 2 differs from rank 0 in gradients: 128 instead of 64");
-}
+TEST_CASE("ranks that mean different things are told in what") { check_differing_arenas<AllReduced>(); }
 
 TEST_CASE("an exchange may have a least number of blocks, a most, or both") {
   for (const auto& blocks : {std::pair{4, 0}, {40, 0}, {0, 4}, {4, 4}, {2, 8}}) {
@@ -317,23 +245,7 @@ TEST_CASE("two ranks with one GPU are refused in one sentence") {
     CHECK(contains(sentence, "nccl: ranks 0 and 1 both use the GPU at "));
 }
 
-TEST_CASE("what cannot be opened or begun is refused") {
-  all_well(run<Halved>(1, [](Halved& comm, TestSpace& space) {
-    Arenas arenas(space, 64);
-    const comm::Closing closing(comm);
-    comm::Layout layout = arenas.layout();
-    layout.space = nullptr;
-    CHECK_THROWS_AS(comm.open(comm::Fingerprint(), layout), ConfigError);
-    layout = arenas.layout();
-    layout.parameters = {};
-    CHECK_THROWS_AS(comm.open(comm::Fingerprint(), layout), ConfigError);
-    comm.open(comm::Fingerprint(), arenas.layout());
-    CHECK_THROWS_AS(comm.begin(17), Error);
-    comm.begin(1, space.mark());
-    CHECK_THROWS_AS(comm.begin(1, space.mark()), Error);
-    CHECK_THROWS_AS(comm.broadcast(std::span<float>(), 1), ConfigError);
-  }));
-}
+TEST_CASE("what cannot be opened or begun is refused") { check_refusals<Halved>(); }
 
 TEST_CASE_TEMPLATE("no rank of a process enqueues before all are about to, and none goes on before all have",
                    C, AllReduced, Halved) {
@@ -507,31 +419,8 @@ TEST_CASE("an exchange ends by the deadline, although another rank of the node g
   while (emulation::nccl_counts.communicators > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
-TEST_CASE("an observer hears of every bucket of a step") {
-  std::vector<comm::ExchangeEvent> events;
-  all_well(run<AllReduced>(2, [&](AllReduced& comm, TestSpace& space) {
-    if (comm.rank() == 0)
-      comm.observe({[](void* all, const comm::ExchangeEvent& event) {
-                      static_cast<std::vector<comm::ExchangeEvent>*>(all)->push_back(event);
-                    },
-                    &events});
-    train(comm, space, 1000, 1);
-  }));
-  REQUIRE(events.size() == 6);
-  for (std::size_t b = 0; b < events.size(); ++b) {
-    CHECK(events[b].bucket == static_cast<int>(b));
-    CHECK(events[b].end >= events[b].begin);
-  }
-}
+TEST_CASE("an observer hears of every bucket of a step") { check_observer<AllReduced>(); }
 
-TEST_CASE("traffic is that of a ring") {
-  all_well(run<AllReduced>(4, [&](AllReduced& comm, TestSpace& space) {
-    const auto before = comm.traffic();
-    train(comm, space, 1000, 1);
-    const auto after = comm.traffic();
-    const bool good = after.messages - before.messages == 5 && after.bytes - before.bytes == 2 * 3 * 1000;
-    if (!good) throw Error("not the traffic of a ring");
-  }));
-}
+TEST_CASE("traffic is that of a ring") { check_traffic<AllReduced>(); }
 
 }  // namespace nccl_test

@@ -89,16 +89,7 @@ TEST_CASE_TEMPLATE("a rule decides over the gradient of all nodes, and a step is
   const std::vector<float> expected = decide::trained(4, count, {1});
   std::atomic<int> right = 0;
   all_well(run_nodes<C>({0, 0, 1, 1}, [&](C& comm, TestSpace& space) {
-    Arenas arenas(space, count);
-    const comm::Closing closing(comm);
-    comm.open(comm::Fingerprint(), arenas.layout());
-    Rule rule(arenas, 1);
-    for (int step = 0; step < decide::steps; ++step) {
-      for (std::size_t b = 0; b < arenas.buckets.size(); ++b)
-        comm.begin(static_cast<int>(b), arenas.compute(b, comm.rank(), step));
-      comm.finish(rule);
-    }
-    right += arenas.result() == expected ? 1 : 0;
+    right += train_by_rule(comm, space, count, 1) == expected ? 1 : 0;
   }));
   CHECK(right == 4);
 }
@@ -176,11 +167,7 @@ TEST_CASE("an observer hears of every bucket of a step") {
   for (const std::vector<int>& node_of : {std::vector<int>{0, 0}, {0, 1}}) {
     std::vector<comm::ExchangeEvent> events;
     all_well(run_nodes<PeerThenNccl>(node_of, [&](PeerThenNccl& comm, TestSpace& space) {
-      if (comm.rank() == 0)
-        comm.observe({[](void* all, const comm::ExchangeEvent& event) {
-                        static_cast<std::vector<comm::ExchangeEvent>*>(all)->push_back(event);
-                      },
-                      &events});
+      if (comm.rank() == 0) observe(comm, events);
       train(comm, space, 1000, 1);
     }));
     REQUIRE(events.size() == 6);
