@@ -172,6 +172,38 @@ TEST_CASE_TEMPLATE("an evaluation in the middle of a step or a fit does not affe
   CHECK(fitted(plain, 5) == fitted(between, 5, true));
 }
 
+TEST_CASE_TEMPLATE("a callback of a fit cannot begin a step or another fit, and the fit goes on", T, Near,
+                   Far) {
+  const Batch batch(0);
+  T plain{{.batch = 10}}, disturbed{{.batch = 10}};
+  std::vector<double> losses, disturbed_losses;
+  plain.fit(training, {.on_step =
+                           [&](const train::StepReport& step) {
+                             losses.push_back(step.loss);
+                             return train::Control::go_on;
+                           },
+                       .log = nullptr});
+  const auto expect_refusals = [&] {
+    const char* const sentence =
+        "trainer: a fit is under way, and its callbacks must not begin a step or another fit";
+    CHECK_THROWS_WITH_AS(disturbed.forward(batch.view()), sentence, ConfigError);
+    CHECK_THROWS_WITH_AS(disturbed.step(batch.view()), sentence, ConfigError);
+    CHECK_THROWS_WITH_AS(disturbed.fit(training, {.log = nullptr}), sentence, ConfigError);
+    return train::Control::go_on;
+  };
+  disturbed.fit(training, {.on_step =
+                               [&](const train::StepReport& step) {
+                                 disturbed_losses.push_back(step.loss);
+                                 return expect_refusals();
+                               },
+                           .on_epoch = [&](const train::EpochReport&) { return expect_refusals(); },
+                           .log = nullptr});
+  CHECK(losses == disturbed_losses);
+  disturbed.step(batch.view());
+  plain.step(batch.view());
+  CHECK(all_parameters(plain) == all_parameters(disturbed));
+}
+
 TEST_CASE_TEMPLATE("an evaluation between a forward and its backward is refused, and the step goes on", T,
                    Near, Far) {
   const Batch batch(0);

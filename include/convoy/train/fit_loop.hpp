@@ -126,6 +126,7 @@ class FitLoop {
 
 template <class Replica>
 FitReport FitLoop<Replica>::fit(const data::DatasetRef& set, const FitOptions& options) {
+  const typename UserLoop<Replica>::Suspended suspended(user_loop_);
   expect_same(replica_.comm(), comm::Fingerprint().add("fit", options));
   std::optional<Feeds> feeds = open_feeds(set, options);
   user_loop_.discard_step();

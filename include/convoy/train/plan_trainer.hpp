@@ -97,8 +97,8 @@ class PlanTrainer {
   /// gradients that add up, then `step`, which exchanges the gradients and updates. Before `step`, this
   /// rank's gradients may be read and changed. `step(batch)` does all of this, and exchanges during backward.
   /// The next fit or `step(batch)` discards an unfinished step. `forward` and `step(batch)` throw ConfigError
-  /// if servers make the updates. `forward` and `step()` throw it if an earlier forward had no backward, and
-  /// `step()` if there was no forward.
+  /// in a callback of `fit` and if servers make the updates. `forward` and `step()` throw it if an earlier
+  /// forward had no backward, and `step()` if there was no forward.
   void forward(const exec::BatchView& batch, std::int64_t global_rows = 0) {
     user_loop_.forward(batch, global_rows);
   }
@@ -135,9 +135,10 @@ class PlanTrainer {
   ///
   /// Throws ConfigError for options or a set that do not fit, DataError from the set, ExecError for a label
   /// out of range or a loss that is not finite, CommError if the exchange fails, and CheckpointError from the
-  /// keeper. What callbacks throw passes through. A fit that a rank refuses before its first step is refused
-  /// by all, servers included: the other ranks throw a ConfigError that names the rank and repeats its
-  /// reason.
+  /// keeper. What callbacks throw passes through. A callback may evaluate and predict, but begins neither a
+  /// step nor another fit, which throw ConfigError. A fit that a rank refuses before its first step is
+  /// refused by all, servers included: the other ranks throw a ConfigError that names the rank and repeats
+  /// its reason.
   template <class D>
   FitReport fit(const D& set, const FitOptions& options = {}) {
     return fit_loop_.fit(reference(set), options);

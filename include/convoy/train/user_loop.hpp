@@ -38,7 +38,28 @@ class UserLoop {
     replica_.discard();
   }
 
+  /// While one exists, a fit makes the steps, and a callback of the fit can begin neither a step nor another
+  /// fit: the results of its passes would be taken for those of the fit's own.
+  class Suspended {
+   public:
+    explicit Suspended(UserLoop& loop) : loop_(loop) {
+      loop.expect_no_fit();
+      loop.suspended_ = true;
+    }
+    Suspended(const Suspended&) = delete;
+    Suspended& operator=(const Suspended&) = delete;
+    ~Suspended() { loop_.suspended_ = false; }
+
+   private:
+    UserLoop& loop_;
+  };
+
  private:
+  void expect_no_fit() const {
+    if (suspended_)
+      fail<ConfigError>(
+          "trainer: a fit is under way, and its callbacks must not begin a step or another fit");
+  }
   std::int64_t rows_of(const exec::BatchView& batch, std::int64_t global_rows) const {
     if (batch.rows < 0 || (global_rows != 0 && global_rows < batch.rows))
       fail<ConfigError>("trainer: a batch of ", batch.rows, " rows cannot be part of a step of ",
@@ -51,7 +72,7 @@ class UserLoop {
       fail<ConfigError>("trainer: rank ", replica_.rank(),
                         " has no rows of a batch, but sync_batch_norm needs rows on every rank");
   }
-  /// Called before a step. Throws ConfigError if servers make the updates.
+  /// Called before a step. Throws ConfigError during a fit and if servers make the updates.
   void start_step();
   /// The counts of the losses in a step with one batch per rank and `rows` rows on all ranks.
   std::span<const double> counts_of(const exec::BatchView& batch, std::int64_t rows);
@@ -73,6 +94,7 @@ class UserLoop {
   std::vector<double> counts_;
   Stopwatch watch_;     // since the step in progress started
   bool begun_ = false;  // whether a step is in progress
+  bool suspended_ = false;
 };
 
 template <class Replica>
@@ -111,6 +133,7 @@ StepReport UserLoop<Replica>::step() {
 
 template <class Replica>
 void UserLoop<Replica>::start_step() {
+  expect_no_fit();
   if (replica_.comm().has_servers())
     fail<ConfigError>(
         "trainer: the servers of the exchange ", replica_.comm().policy(),
