@@ -327,8 +327,9 @@ TEST_CASE("a folder to which another fit writes is refused, until that fit has e
     within();
     return trainer.steps_done();
   };
-  const std::string reason = "checkpoint: another run, which has locked " + (folder.path / ".lock").string() +
-                             ", writes to this folder; end that run, or choose another folder";
+  const std::string reason = "checkpoint: another run, or another Checkpoints of this one, has locked " +
+                             (folder.path / ".lock").string() +
+                             " and writes to this folder; end it, or choose another folder";
   bool refused = false;
   Threads::World(2).run([&](Threads endpoint) {
     train_on(endpoint, [&, rank = endpoint.rank(), calls = 0]() mutable {

@@ -121,8 +121,9 @@ class Checkpoints final : public Keeper {
   }
 
   /// Throws on all ranks if one cannot use the folder: that rank throws CheckpointError, the others a
-  /// ConfigError that repeats its reason. The same if another run writes to the folder, which rank 0 locks
-  /// from here to `finish`.
+  /// ConfigError that repeats its reason. The same if another run, or another Checkpoints of this one, writes
+  /// to the folder, which rank 0 locks from here to `finish` or, if an exception ends the fit, to the end of
+  /// this object.
   FitPosition resume(std::int64_t samples = 0) override {
     open();
     try {

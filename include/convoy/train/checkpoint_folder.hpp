@@ -75,8 +75,8 @@ class CheckpointFolder {
   /// Creates the folder and checks that this rank can write there, so that a folder that cannot be used is
   /// reported before the first step. Throws CheckpointError.
   void make() const;
-  /// Locks the folder, once, so that no other run writes there. Throws CheckpointError if another run has
-  /// locked it.
+  /// Locks the folder, once, so that no other run writes there. Throws CheckpointError if another run, or
+  /// another object of this one, has locked it.
   void lock();
   void unlock() { lock_.release(); }
   /// Leaves a mark in the folder, by which the other ranks tell whether they see the folder of rank 0.
@@ -190,8 +190,8 @@ CONVOY_FUNCTION void CheckpointFolder::lock() {
   bool locked = false;
   as_checkpoint_error([&] { locked = lock_.acquire(file); });
   if (!locked)
-    fail<CheckpointError>("checkpoint: another run, which has locked ", file.string(),
-                          ", writes to this folder; end that run, or choose another folder");
+    fail<CheckpointError>("checkpoint: another run, or another Checkpoints of this one, has locked ",
+                          file.string(), " and writes to this folder; end it, or choose another folder");
 }
 
 CONVOY_FUNCTION std::int64_t CheckpointFolder::leave_mark() const {
