@@ -1,8 +1,10 @@
 // Folders of checkpoints: whole or not there, also while they are removed; what cannot be written is refused.
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <deque>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "address_limit.hpp"
 #include "sanitized.hpp"
 #include "temporary_folder.hpp"
+#include <convoy/core/clock.hpp>
 #include <convoy/io/safetensors.hpp>
 #include <convoy/train/checkpoint_folder.hpp>
 
@@ -55,6 +58,36 @@ TEST_CASE("a rank can tell whether a checkpoint is written without waiting for i
   CHECK(first.newest() == 1);
   first.wait();
   other.wait();
+}
+
+TEST_CASE("while an exception unwinds, rank 0 waits less long for files of ranks that may be dead") {
+  const TemporaryFolder folder;
+  std::optional<train::CheckpointFolder> first;
+  first.emplace(train::CheckpointOptions{.directory = folder.path, .deadline = Seconds(20)}, 0, 2);
+  train::CheckpointFolder late({.directory = folder.path}, 1, 2);
+  struct Unwinding {
+    ~Unwinding() { folder.reset(); }
+    std::optional<train::CheckpointFolder>& folder;
+  };
+  std::atomic<bool> left = false;
+  // A file that comes after the shorter wait and within the deadline.
+  std::thread other([&] {
+    const Deadline deadline(Seconds(12));
+    while (!left && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    late.snapshot(1);
+    late.write();
+    late.wait();
+  });
+  first->snapshot(1);
+  first->write();
+  try {
+    const Unwinding unwinding{first};
+    throw 1;
+  } catch (int) {
+    left = true;
+  }
+  other.join();
+  CHECK(late.newest() == -1);
 }
 
 TEST_CASE("what other ranks hold of the optimizer's state is found by slot and element") {

@@ -21,6 +21,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <random>
 #include <string>
 #include <system_error>
@@ -40,7 +41,8 @@ struct CheckpointOptions {
   std::int64_t every = 0;           ///< steps between checkpoints; 0: one after each epoch's last step
   int keep = 2;                     ///< how many of the newest checkpoints to keep
   bool resume = false;              ///< resume from the newest checkpoint, if any
-  Seconds deadline{300};            ///< how long rank 0 waits for the other ranks' files of a checkpoint
+  Seconds deadline{300};            ///< how long rank 0 waits for the other ranks' files of a checkpoint; a
+                                    ///< tenth of this when an exception ends the fit, perhaps on all ranks
 };
 
 /// The folder of checkpoints. Each is a folder `step-<n>`, which is complete if it exists:
@@ -60,6 +62,8 @@ class CheckpointFolder {
   CheckpointFolder(CheckpointOptions options, int rank, int world);
   CheckpointFolder(const CheckpointFolder&) = delete;
   CheckpointFolder& operator=(const CheckpointFolder&) = delete;
+  /// Waits until everything is written. While an exception unwinds, other ranks may be dead, so rank 0 then
+  /// waits for their files for at most a tenth of the deadline.
   ~CheckpointFolder();
 
   const CheckpointOptions& options() const { return options_; }
@@ -128,7 +132,7 @@ class CheckpointFolder {
   int rank_, world_;
   FileLock lock_;
   Snapshot snapshot_;  // which the thread writes
-  std::atomic<bool> writes_ = false;
+  std::atomic<bool> writes_ = false, unwinds_ = false;
   std::thread thread_;
   std::exception_ptr failure_;
 };
@@ -146,6 +150,7 @@ CONVOY_FUNCTION CheckpointFolder::CheckpointFolder(CheckpointOptions options, in
 }
 
 CONVOY_FUNCTION CheckpointFolder::~CheckpointFolder() {
+  unwinds_ = std::uncaught_exceptions() > 0;
   if (thread_.joinable()) thread_.join();
 }
 
@@ -286,12 +291,14 @@ CONVOY_FUNCTION void CheckpointFolder::store_own(const std::filesystem::path& pa
 
 CONVOY_FUNCTION void CheckpointFolder::await_others(const std::filesystem::path& partial) const {
   const Deadline deadline(options_.deadline);
+  std::optional<Deadline> last;
   std::error_code error;
   const auto await = [&](int r, const std::filesystem::path& file) {
     while (!std::filesystem::exists(file, error)) {
       if (std::filesystem::exists(failure_of(partial, r), error))
         fail<CheckpointError>("checkpoint: rank ", r, " could not write ", file.string());
-      if (deadline.expired())
+      if (unwinds_ && !last) last.emplace(options_.deadline / 10);
+      if (deadline.expired() || (last && last->expired()))
         fail<CheckpointError>("checkpoint: ", file.string(), " has not been written by rank ", r, " within ",
                               options_.deadline.count(),
                               " seconds; the folder must be one that all ranks see");
