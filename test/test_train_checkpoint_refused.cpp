@@ -1,8 +1,11 @@
 // TIMEOUT: 300
 // Checkpoints and folders that are refused: damaged, foreign, or not the same on all ranks.
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +17,7 @@
 #include "sanitized.hpp"
 #include "temporary_folder.hpp"
 #include "train_checkpoints.hpp"
+#include <convoy/core/file.hpp>
 #include <convoy/io/safetensors.hpp>
 #include <convoy/train/weights.hpp>
 
@@ -162,6 +166,44 @@ TEST_CASE("checkpoints that do not fit or are damaged are refused in one sentenc
   CHECK(refusal() == (step / "model.safetensors").string() + " cannot be read: No such file or directory");
   CHECK_THROWS_AS(train::Checkpoints(other, {.directory = ""}), ConfigError);
   CHECK_THROWS_AS(train::Checkpoints(other, {.directory = "x", .keep = 0}), ConfigError);
+}
+
+TEST_CASE("numbers that no training has are refused by name before anything is restored") {
+  const TemporaryFolder folder;
+  const train::CheckpointOptions options{.directory = folder.path, .resume = true};
+  fit<AllReduce>({.ranks = 1, .checkpoints = options, .epochs = 1});
+  const fs::path file = folder.path / "step-9" / "training.safetensors";
+  fs::copy_file(file, folder.path / "sound");
+  Trainer<Normed, optim::Adam, comm::None, Reference<float>> trainer({.batch = 6, .seed = 5});
+  train::Checkpoints checkpoints(trainer, options);
+  const auto expect_refusal = [&](const std::string& name, std::int64_t number, const std::string& reason) {
+    CAPTURE(name);
+    const io::Safetensors sound(folder.path / "sound");
+    const auto tensor = sound.tensors().find(name);
+    REQUIRE(tensor != sound.tensors().end());
+    std::string bytes = read_file(folder.path / "sound");
+    std::uint64_t header = 0;  // its length, which the file begins with
+    std::memcpy(&header, bytes.data(), sizeof header);
+    std::memcpy(bytes.data() + sizeof header + header + tensor->second.begin, &number, sizeof number);
+    write_file(file, bytes);
+    CHECK_THROWS_WITH_AS(checkpoints.restore(), (file.string() + ": " + name + reason).c_str(),
+                         CheckpointError);
+    CHECK(trainer.steps_done() == 0);
+  };
+  for (const char* const name : {"steps", "epochs_begun", "skipped", "fit.epoch", "fit.next_row", "fit.steps",
+                                 "fit.rows", "fit.samples", "fit.correct", "fit.labels", "fit.waited"}) {
+    expect_refusal(name, -1, " is -1, expected 0 to 281474976710656");
+    expect_refusal(name, std::numeric_limits<std::int64_t>::max(),
+                   " is 9223372036854775807, expected 0 to 281474976710656");
+  }
+  expect_refusal("schedule_lead", std::numeric_limits<std::int64_t>::min(),
+                 " is -9223372036854775808, expected -281474976710656 to 281474976710656");
+  const auto nan = std::bit_cast<std::int64_t>(std::numeric_limits<double>::quiet_NaN());
+  for (const char* const name : {"fit.loss", "fit.best", "fit.accuracy", "lr_factor"})
+    expect_refusal(name, nan, " is not a number");
+  fs::rename(folder.path / "sound", file);
+  checkpoints.restore();
+  CHECK(trainer.steps_done() == 9);
 }
 
 TEST_CASE("ranks whose checkpoint is damaged on one of them change nothing, and all say which file it is") {

@@ -17,6 +17,7 @@
 #include <convoy/comm/engine/kernel.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
+#include <convoy/core/finite.hpp>
 #include <convoy/io/safetensors.hpp>
 #include <convoy/train/checkpoint_folder.hpp>
 #include <convoy/train/gather.hpp>
@@ -65,6 +66,9 @@ class Restore {
   }
   // Throws CheckpointError if this is state of the exchange that the file lacks.
   static void expect_exchange(const io::Safetensors& file, std::string_view name);
+  // Throws CheckpointError for a number that no training has, with which the fit would read outside of its
+  // arrays or report nonsense.
+  void expect_possible(std::string_view name, std::int64_t number) const;
 
   io::Safetensors model_, training_;
   std::optional<io::Safetensors> own_;  // none if the number of ranks or workers differs
@@ -335,8 +339,25 @@ CONVOY_FUNCTION void Restore::counter(std::string_view name, std::int64_t& numbe
     });
   else {
     expect_exchange(training_, name);
-    number = training_.read_number(name);
+    const std::int64_t read = training_.read_number(name);
+    expect_possible(name, read);
+    number = read;
   }
+}
+
+CONVOY_FUNCTION void Restore::expect_possible(std::string_view name, std::int64_t number) const {
+  const bool real = name == "fit.loss" || name == "fit.best" || name == "fit.accuracy" || name == "lr_factor";
+  if (real) {
+    if (is_nan(std::bit_cast<double>(number)))
+      fail<CheckpointError>(training_.path().string(), ": ", name, " is not a number");
+    return;
+  }
+  // All others are counts, of which only the lead may be negative.
+  constexpr std::int64_t most = std::int64_t{1} << 48;
+  const std::int64_t least = name == "schedule_lead" ? -most : 0;
+  if (number < least || number > most)
+    fail<CheckpointError>(training_.path().string(), ": ", name, " is ", number, ", expected ", least, " to ",
+                          most);
 }
 
 CONVOY_FUNCTION void Restore::expect_exchange(const io::Safetensors& file, std::string_view name) {
