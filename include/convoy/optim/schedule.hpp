@@ -45,7 +45,8 @@ inline Decay decay_of(std::string_view name) {
 }
 
 /// A learning-rate schedule, as a factor on the learning rate at each step: a linear warm-up from 1/warmup,
-/// then a decay over the remaining steps. Steps are the trainer's optimizer steps, counted from 0.
+/// then a decay over the remaining steps. Steps are the trainer's optimizer steps, counted from 0. A field
+/// that the decay does not use has no effect: milestones alone, without Decay::milestones, reduce nothing.
 struct Schedule {
   std::int64_t warmup = 0;  ///< steps (Goyal et al., "Accurate, Large Minibatch SGD", 2017)
   Decay decay = Decay::none;
