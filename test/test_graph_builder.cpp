@@ -389,6 +389,14 @@ TEST_CASE("graph: invalid models are refused at run time, with a sentence for ea
           g.linears(g.flatten(image(g)), {layer}, {.features = 16});
         }) ==
         "model: the name beginning with " + std::string(58, 'n') + ".weig is longer than 63 characters");
+  CHECK(refusal([&](auto& g) { g.output("", image(g)); }) ==
+        "model: the name '' is empty or ends with a dot");
+  CHECK(refusal([&](auto& g) { g.metric("", Rows{}, image(g)); }) ==
+        "model: the name '' is empty or ends with a dot");
+  CHECK(refusal([&](auto& g) {
+          auto in_layer = g.scope("layer");
+          g.parameter("", {1});
+        }) == "model: the name 'layer.' is empty or ends with a dot");
   CHECK(refusal([&](auto& g) { g.output("x", image(g)); }) ==
         "model: it declares no loss, so nothing can be trained");
   CHECK(refusal([&](auto& g) {

@@ -33,6 +33,7 @@ enum class Common : int {
   deviation_is_wrong,
   nothing_is_given,
   name_too_long,
+  name_is_empty,
   name_taken,
   scopes_too_deep,
   no_loss,
@@ -121,6 +122,8 @@ consteval bool refuse() {
     static_assert(holds<Where>,
                   "convoy: a name within its scopes must be of at most 63 characters, those of its "
                   "parameters included");
+  else if constexpr (which == Common::name_is_empty)
+    static_assert(holds<Where>, "convoy: a name must not be empty or end with a dot");
   else if constexpr (which == Common::name_taken)
     static_assert(
         holds<Where>,
@@ -175,6 +178,8 @@ inline std::string explain(Common which, const Name& where, const Shape& left, c
       return concat(where, " is given a Tensor, a Label or a Handle that was never assigned");
     case Common::name_too_long:
       return concat("the name beginning with ", where, " is longer than 63 characters");
+    case Common::name_is_empty:
+      return concat("the name '", where, "' is empty or ends with a dot");
     case Common::name_taken:
       return concat("two operations, parameters, statistics, outputs or metrics are named ", where);
     case Common::scopes_too_deep:

@@ -334,6 +334,7 @@ class Tracer {
     return full.append(".").append(suffix);
   }
   constexpr void check_name(std::string_view suffix) {
+    if (last_.empty() || last_.text[last_.length - 1] == '.') report(Common::name_is_empty, {});
     if (!last_.overflow && last_.length + static_cast<int>(suffix.size()) <= Name::capacity) return;
     last_.overflow = false;
     report(Common::name_too_long, {});
