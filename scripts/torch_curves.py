@@ -9,6 +9,7 @@ PyTorch writes random weights; `gpt2` or `bert_pretrain` trains from these and w
 (--batches); PyTorch trains from the same weights on these batches. Both train without dropout. No loss may differ by more than
 1e-4, relatively.
 """
+import argparse
 import csv
 import os
 import re
@@ -16,12 +17,23 @@ import subprocess
 import sys
 import tempfile
 
-import torch
-import torch.nn.functional as F
-import transformers
-from safetensors.torch import load_file
 
-from torch_weights import save, see_bert, see_gpt2
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", help="the folder of the example programs")
+    readme = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "README.md")
+    parser.add_argument("text", nargs="?", default=readme, help="to train on (default: the README)")
+    return parser.parse_args()
+
+
+OPTIONS = parse() if __name__ == "__main__" else None  # before the imports: --help needs no PyTorch
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+import transformers  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
+from torch_weights import save, see_bert, see_gpt2  # noqa: E402
 
 FURTHEST = 1e-4  # relative difference of any loss
 STEPS, BATCH, LENGTH, WARMUP, EPSILON = 50, 8, 128, 5, 1e-8
@@ -78,8 +90,7 @@ def train(model, loss_of, batches, lr, decay):
 
 
 def main():
-    programs, here = sys.argv[1], os.path.dirname(os.path.abspath(__file__))
-    text, failed = sys.argv[2] if len(sys.argv) > 2 else os.path.join(here, "..", "README.md"), False
+    text, failed = OPTIONS.text, False
     for name, program, make, loss_of, lr, decay in [
         ("bert", "bert_pretrain", bert, loss_of_bert, 1e-3, 0.01),
         ("gpt2", "gpt2", gpt2, loss_of_gpt2, 1e-3, 0.1),
@@ -94,7 +105,7 @@ def main():
                                "steps": STEPS, "epochs": STEPS, "warmup": WARMUP, "lr": lr, "epsilon": EPSILON, "weight-decay": decay,
                                "clip": 1}.items():
                 options += [f"--{key}", str(value)]
-            subprocess.run([os.path.join(programs, program), "--quiet", *options], check=True)
+            subprocess.run([os.path.join(OPTIONS.programs, program), "--quiet", *options], check=True)
             with open(path("steps.csv")) as lines:
                 steps = list(csv.DictReader(lines))
             counts = [int(step["rows"]) for step in steps]

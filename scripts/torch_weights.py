@@ -8,15 +8,25 @@ needs torch, torchvision, transformers and safetensors (PyPI), and no network. F
 its weights; `infer` reads these, computes the logits of the same inputs, and writes the weights in convoy's form; `infer` reads that
 file and writes it in PyTorch's form; PyTorch loads the last file into a new model and computes the logits again. All must agree.
 """
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
 
-import torch
-import torchvision
-import transformers
-from safetensors.torch import load_file, save_file
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("infer", help="the example program")
+    return parser.parse_args()
+
+
+OPTIONS = parse() if __name__ == "__main__" else None  # before the imports: --help needs no PyTorch
+
+import torch  # noqa: E402
+import torchvision  # noqa: E402
+import transformers  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 
 FURTHEST = 2e-4  # difference of any logit, relative to the largest logit
 
@@ -104,7 +114,7 @@ def furthest(got, expected):
 
 
 def main():
-    program, failed = sys.argv[1], False
+    failed = False
     for name, make, see, inputs, options in models():
         with tempfile.TemporaryDirectory() as folder, torch.no_grad():
             path = lambda file: os.path.join(folder, file + ".safetensors")
@@ -115,7 +125,7 @@ def main():
             there = 0
             for read, written, form in (("torch", "convoy", "convoy"), ("convoy", "back", "huggingface")):
                 files = ["--weights", path(read), "--inputs", path("inputs"), "--outputs", path("outputs"), "--save", path(written)]
-                subprocess.run([program, "--model", name, *files, "--save-form", form, *options], check=True)
+                subprocess.run([OPTIONS.infer, "--model", name, *files, "--save-form", form, *options], check=True)
                 there = max(there, furthest(load_file(path("outputs")), expected))
             back = furthest(see(load(make(), path("back")), inputs), expected)
             fine = there < FURTHEST and back == 0

@@ -32,6 +32,16 @@ for script in "$copy"/*.sh; do
   says 0 "$name" --help
   says 0 "$name" -h
 done
+# PyTorch is needed only by what they do.
+for name in torch_curves.py torch_weights.py; do
+  for call in "0 --help" "2"; do
+    # shellcheck disable=SC2086 # words
+    timeout 10 python3 "$copy/$name" ${call#?} > "$scratch/out" 2>&1 < /dev/null
+    is=$?
+    [ $is -eq "${call%% *}" ] || failed "$name ${call#?}: it ended with $is, not ${call%% *}"
+    grep -q "^usage: $name " "$scratch/out" || failed "$name ${call#?}: it does not say what it takes"
+  done
+done
 for call in "arm64.sh --nonsense" "arm64.sh core io" "compile_time.sh --nonsense" "dependencies.sh" "dependencies.sh all" \
   "format.sh --nonsense" "test.sh --nonsense" "test.sh core_" "testbed.sh" "testbed.sh nonsense" "testbed.sh up --nonsense"; do
   # shellcheck disable=SC2086 # words
