@@ -174,6 +174,8 @@ sim::Work work_of(const Options& o, const sim::Cluster& cluster) {
   if (o.model.empty()) fail<ConfigError>("give --model or --from-chakra");
   const std::unique_ptr<DynamicPlan> made = plan_of(o);
   const Plan& plan = made->plan();
+  if (o.keep_dead_taps && (plan.used >> graph::index_of<graph::Conv2d> & 1u) == 0)
+    fail<ConfigError>("--keep-dead-taps is for models with convolutions, and ", o.model, " has none");
   const std::vector<Range> buckets = o.bucket == "tensor"
                                          ? sim::bucket_per_tensor(plan)
                                          : std::vector<Range>(plan.buckets.begin(), plan.buckets.end());

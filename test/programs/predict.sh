@@ -83,6 +83,8 @@ refuses 'bert.csv, line 6 has 2 fields; expected 4' calibrate "$scratch/bert.csv
 for option in '--bucket-mib 1' --keep-dead-taps; do
   refuses "excludes" "$pair" --from-chakra "$scratch/step.0.et" --batch 128 --comm ring $option
 done
+refuses '^predict: --keep-dead-taps is for models with convolutions, and bert has none$' "$pair" --model bert --batch 8 --comm ring --keep-dead-taps
+says '^ring ' "$pair" --model resnet18-mnist --batch 8 --comm ring --samples-per-second 100 --keep-dead-taps
 refuses 'model' "$pair" --batch 8
 says 'batches of 8 on' "$pair" --model convnet --batch 08 --comm ring
 refuses '^--jitter: nan is not a number from 0 to 1$' "$pair" --model convnet --batch 8 --jitter nan
