@@ -46,6 +46,8 @@ TEST_CASE("sim: clusters are read strictly") {
   CHECK(cluster.hide_background == 1);
   CHECK_FALSE(cluster.uniform());
 
+  CHECK(sim::parse_cluster("\xEF\xBB\xBF{\"nodes\": [{}]}", "c.json").ranks() == 1);
+  refuses<CheckpointError>("\xEF\xBB\xBF[]", "c.json: at byte 3 there is no '{'");
   refuses<CheckpointError>("[]", "c.json: at byte 0 there is no '{'");
   refuses<CheckpointError>(R"({"speed": 1})",
                            "c.json: at byte 9 there is a member 'speed', which a cluster does not have");

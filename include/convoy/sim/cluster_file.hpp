@@ -131,7 +131,9 @@ CONVOY_FUNCTION void write_cluster(const std::filesystem::path& path, const Clus
 }
 
 CONVOY_FUNCTION Cluster parse_cluster(std::string_view text, std::string_view file) {
-  io::JsonReader json(text, file, 0);
+  // Editors on Windows begin a file with a byte order mark.
+  const std::size_t mark = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  io::JsonReader json(text.substr(mark), file, mark);
   Cluster cluster;
   detail::read_value(json, cluster);
   json.end();
