@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "temporary_folder.hpp"
@@ -116,6 +117,36 @@ TEST_CASE("a device is written where it is, and a full one is an error") {
   CHECK(fs::is_character_file("/dev/full"));
   write_file("/dev/null", "text");
   CHECK(fs::is_character_file("/dev/null"));
+}
+
+TEST_CASE("a symbolic link stays, and the file that it leads to is written") {
+  const TemporaryFolder scratch;
+  const fs::path there = scratch.path / "there", link = scratch.path / "link",
+                 behind = scratch.path / "behind";
+  fs::create_directory(there);
+  fs::create_symlink(fs::path("there") / "result.json", link);
+  fs::create_symlink(link, behind);
+  for (const std::string text : {"first", "second"}) {  // the file does not exist at first
+    expect_writable(behind);
+    write_file(behind, text);
+    CHECK(fs::is_symlink(link));
+    CHECK(fs::is_symlink(behind));
+    CHECK(content(there / "result.json") == text);
+    CHECK(std::distance(fs::directory_iterator(there), {}) == 1);
+  }
+  // Such a link is /dev/stdout; it must not become a file.
+  const fs::path output = scratch.path / "output", self = scratch.path / "self";
+  {
+    std::ofstream file(output);
+    file << "before";
+  }
+  const int descriptor = open(output.c_str(), O_WRONLY);
+  REQUIRE(descriptor >= 0);
+  fs::create_symlink("/proc/self/fd/" + std::to_string(descriptor), self);
+  write_file(self, "text");
+  close(descriptor);
+  CHECK(fs::is_symlink(self));
+  CHECK(content(output) == "text");
 }
 
 TEST_CASE("a file that is locked is locked by nobody else, until the holder releases it or ends") {

@@ -30,9 +30,9 @@ namespace convoy {
 std::string read_file(const std::filesystem::path& path);
 
 /// Writes a text to a temporary file next to `path`, syncs it and renames it to `path`, so that a reader sees
-/// either the old content or the new. If `path` exists and is not a regular file (a pipe, a device), it is
-/// written in place. Throws Error with the system's reason if any of this fails, including on a full disk;
-/// the old content is then unchanged.
+/// either the old content or the new. A symbolic link stays, and the file that it leads to is written. If
+/// `path` exists and is not a regular file (a pipe, a device), it is written in place. Throws Error with the
+/// system's reason if any of this fails, including on a full disk; the old content is then unchanged.
 void write_file(const std::filesystem::path& path, std::string_view text);
 /// The same for a text of `parts` parts. `part(i)` returns part i, which is written before the next call.
 /// What `part` throws passes through, and the old content is unchanged.
@@ -75,6 +75,13 @@ inline bool is_special(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
 }
+/// The file that `path` leads to: renaming to a link would replace the link.
+inline std::filesystem::path behind_links(std::filesystem::path path) {
+  std::error_code ignored;
+  for (int links = 0; links < 40 && std::filesystem::is_symlink(path, ignored); ++links)
+    path = path.parent_path() / std::filesystem::read_symlink(path, ignored);
+  return path;
+}
 inline std::filesystem::path beside(const std::filesystem::path& path) { return path.string() + ".part"; }
 }  // namespace detail
 
@@ -101,17 +108,19 @@ CONVOY_FUNCTION void expect_writable(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path, ignored))
     fail(path.string(), " cannot be written: ", std::strerror(EISDIR));
   if (detail::is_special(path)) return;  // opening a pipe already starts the write
-  std::FILE* const file = std::fopen(detail::beside(path).c_str(), "wb");
+  const std::filesystem::path beside = detail::beside(detail::behind_links(path));
+  std::FILE* const file = std::fopen(beside.c_str(), "wb");
   if (file == nullptr) fail(path.string(), " cannot be written: ", std::strerror(errno));
   std::fclose(file);
-  std::filesystem::remove(detail::beside(path), ignored);
+  std::filesystem::remove(beside, ignored);
 }
 
 CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::size_t parts,
                                 Call<std::string_view(std::size_t)> part) {
   std::error_code ignored;
   const bool special = detail::is_special(path);
-  const std::filesystem::path beside = special ? path : detail::beside(path);
+  const std::filesystem::path target = special ? path : detail::behind_links(path);
+  const std::filesystem::path beside = special ? path : detail::beside(target);
   std::FILE* const file = std::fopen(beside.c_str(), "wb");
   if (file == nullptr) fail(path.string(), " cannot be written: ", std::strerror(errno));
   int reason = 0;
@@ -132,7 +141,7 @@ CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::size_t p
   if (!special) expect(fsync(fileno(file)) == 0);
 #endif
   expect(std::fclose(file) == 0);
-  if (reason == 0 && !thrown && !special) expect(std::rename(beside.c_str(), path.c_str()) == 0);
+  if (reason == 0 && !thrown && !special) expect(std::rename(beside.c_str(), target.c_str()) == 0);
   if (reason == 0 && !thrown) return;
   if (!special) std::filesystem::remove(beside, ignored);
   if (thrown) std::rethrow_exception(thrown);
