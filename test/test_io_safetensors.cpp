@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -204,6 +205,28 @@ TEST_CASE("each size in a header is held against the file") {
   CHECK_THROWS_WITH_AS(io::Safetensors(folder.path / "pipe"),
                        ((folder.path / "pipe").string() + " cannot be read: Operation not supported").c_str(),
                        CheckpointError);
+}
+
+TEST_CASE("names may be written with the escapes of JSON") {
+  const Folder folder;
+  const auto named = [&](const std::string& name) {
+    return folder.file(made_of("{\"" + name + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", ""));
+  };
+  // The first and the last code points of two, three and four bytes, around the pairs.
+  for (const auto& name :
+       {std::pair(R"(\u0041\u007F)", "A\x7f"), std::pair(R"(\u0080\u07ff)", "\u0080\u07ff"),
+        std::pair(R"(\u0800\u6f22\uffff)", "\u0800\u6f22\uffff"),
+        std::pair(R"(\ud800\udc00\uDBFF\uDFFF)", "\U00010000\U0010ffff"),
+        std::pair(R"(\"\\\/\b\f\n\r\t)", "\"\\/\b\f\n\r\t")}) {
+    CAPTURE(name.first);
+    const io::Safetensors file(named(name.first));
+    CHECK(file.find(name.second) != nullptr);
+  }
+  for (const char* wrong : {R"(\ud800)", R"(\ud800\u0041)", R"(\ud800x)", R"(\ud800\ue000)", R"(\udc00)",
+                            R"(\udfff)", R"(\u00g0)", R"(\u00)", R"(\x41)"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(io::Safetensors(named(wrong)), CheckpointError);
+  }
 }
 
 TEST_CASE("whatever byte of a header is damaged, the file is refused or its tensors lie within it") {
