@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../examples/common/command_line.hpp"
+#include "../examples/common/json_text.hpp"
 #include "../examples/common/numbers.hpp"
 #include "../examples/common/printed.hpp"
 #include "../examples/common/separate_files.hpp"
@@ -328,7 +329,7 @@ void run(const CLI::App& app, Options& o) {
                                    {"alone_seconds", setting.work.alone()},
                                    {"unit", unit}};
   for (const Prediction& p : ranked) object["predictions"].push_back(json_of(p));
-  const std::string text = object.dump(1) + "\n";
+  const std::string text = examples::json_text(object, 1);
   if (o.json == "-")
     std::cout << text;
   else

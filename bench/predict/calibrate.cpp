@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../../examples/common/command_line.hpp"
+#include "../../examples/common/json_text.hpp"
 #include "../../examples/common/separate_files.hpp"
 #include "sources.hpp"
 #include <convoy/core/file.hpp>
@@ -175,7 +176,7 @@ int run(const Options& options) {
   result["held_out"] = print_errors(sim::errors_of(trial.predictions));
   if (options.splits > 0) result["halves"] = print_splits(all, options.split.value_or(1), options.splits);
   if (!options.cluster.empty()) write_cluster(options, all.source, trial.fit, asked.back());
-  if (!options.json.empty()) write_file(options.json, result.dump(2) + "\n");
+  if (!options.json.empty()) write_file(options.json, examples::json_text(result, 2));
   return 0;
 }
 

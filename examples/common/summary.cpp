@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "json_text.hpp"
 #include <convoy/core/file.hpp>
 
 namespace examples {
@@ -159,7 +160,7 @@ void write_json(const Summary& s, const std::string& path) {
     }
     object["epochs"].push_back(e);
   }
-  convoy::write_file(path, object.dump(2) + "\n");
+  convoy::write_file(path, json_text(object, 2));
 }
 
 }  // namespace examples

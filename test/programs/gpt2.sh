@@ -16,6 +16,10 @@ awk -F, 'function near(a, b) { return a > 0.999 * b && a < 1.001 * b }
 for option in '"optimizer": "adamw"' '"optimizer.lr": "1e-05"' '"guard.max_norm": "1"' '"seed": "0"' '"schedule.decay": "linear"'; do
   grep -q "$option" "$scratch/result.json" || complain "the option $option in the result"
 done
+latin=$(printf 'fran\xe7ais')
+cp "$scratch/text" "$scratch/$latin"
+trains "a text whose name is not UTF-8" 9 --data "$scratch/$latin" $small --steps 1 --quiet
+grep -q '"data": "fran.*ais, ' "$scratch/result.json" || complain "the text's name in the result"
 trains "lines of a log" 9 --data "$scratch/text" $small --steps 4 --log-every 2
 number='[0-9.e+-]+'
 grep -Eq "^Step4: $number data/sec, $number tokens/sec, loss:$number, lr:$number, gradient norm:$number$" "$scratch/out" || complain "a line of steps"

@@ -36,6 +36,9 @@ for model in bert transformer convnet; do
   says '^ring ' "$pair" --model $model --batch 8 --comm ring,tree --no-overlap --bucket-mib tensor
 done
 says '"comm": "ring"' "$pair" --model convnet --batch 64 --comm ring --json -
+# A name that is not UTF-8 loses no result.
+printf '{"name": "zwei Knoten f\xfcr heute", "nodes": [{"count": 2}]}' > "$scratch/latin.json"
+says '"cluster": "zwei Knoten f.*r heute"' "$scratch/latin.json" --model convnet --batch 64 --samples-per-second 100 --comm ring --json -
 # Over a slow network, the network card limits an exchange that does not overlap.
 says '^ring .* nic ' "$pair" --nodes 2 --ranks-per-node 1 --model bert --batch 8 --comm ring --no-overlap
 says '^ring ' "$pair" --model bert --batch 8 --codec bf16 --background --weighted
