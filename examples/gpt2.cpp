@@ -105,6 +105,9 @@ void generate(const Options& o, const Wanted& wanted) {
     if (given)
       fail<ConfigError>(option, " does not apply to --generate, which continues a text on one rank of a ",
                         "processor, in f32; leave out one of the two options");
+  if (const int ranks = launched_ranks(); ranks > 1)
+    fail<ConfigError>("--generate continues a text on one rank, and a launcher has started ", ranks,
+                      "; start the program without it");
   const Tokens tokens(wanted);
   std::vector<i32> text = tokens.encode(wanted.prompt);
   models::Gpt2Sizes sizes = wanted.sizes;

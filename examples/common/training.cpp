@@ -120,13 +120,6 @@ int run_between_gpus(const Options& o, const Program& program, [[maybe_unused]] 
 }
 #endif
 
-/// The number of ranks that Open MPI's or MPICH's mpirun, srun or torchrun has started, this one included.
-int launched_ranks() {
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
-    if (const char* size = std::getenv(variable)) return std::atoi(size);
-  return comm::environment_has_world() ? comm::world_of_environment().size : 1;
-}
-
 /// Launched ranks that do not know of each other would each train alone. Throws ConfigError unless the
 /// options ask for that and the ranks do not write the same files.
 void refuse_strangers(const Options& o) {
@@ -264,6 +257,12 @@ int run_parsed(int argc, char** argv, const Program& program) {
 }
 
 }  // namespace
+
+int launched_ranks() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (const char* size = std::getenv(variable)) return std::atoi(size);
+  return comm::environment_has_world() ? comm::world_of_environment().size : 1;
+}
 
 int run(int argc, char** argv, const Program& program) {
   try {

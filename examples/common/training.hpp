@@ -38,6 +38,9 @@ struct Program {
   std::function<Task(const Options&)> make;
 };
 
+/// The number of ranks that Open MPI's or MPICH's mpirun, srun or torchrun has started, this one included.
+int launched_ranks();
+
 /// Runs the whole program and returns its exit code. An error is reported in one line.
 int run(int argc, char** argv, const Program& program);
 

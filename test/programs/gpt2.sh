@@ -157,6 +157,8 @@ refused "a text by two models" "^gpt2: --generate takes either --weights or .*; 
 for other in --evaluate "--precision bf16" "--ranks 2"; do
   refused "a text with $other" "^gpt2: ${other%% *} does not apply to --generate, .*; leave out one of the two options$" --generate 5 $small --checkpoint "$scratch/kept" $other
 done
+OMPI_COMM_WORLD_SIZE=2 refused "a text by each of two ranks" "^gpt2: --generate continues a text on one rank, and a launcher has started 2; start the program without it$" \
+  --generate 5 $small --checkpoint "$scratch/kept"
 refused "a text of a replay" "^gpt2: a replay does not apply to --generate, " --generate 5 $small --weights "$scratch/kept/step-200/model.safetensors" --replay-rate 100
 refused "tokens that are no bytes" "needs --merges" --generate 5 --bits 16 $small --checkpoint "$scratch/kept"
 refused "no checkpoint" "there is no checkpoint in" --generate 5 $small --checkpoint "$scratch/none"
