@@ -140,3 +140,27 @@ TEST_CASE("timestamps are of the moments when the stream reaches them, by the ho
     CHECK(Seconds(at.back() - Clock::now()).count() < 1);
   }
 }
+
+TEST_CASE("a destructor does not throw if work held back cannot be enqueued") {
+  struct Refused final : memory::KeptBack {
+    void write(void*, const void*, std::size_t) override {}
+    void enqueue() override {
+      ++asked;
+      throw device::DeviceError("refused");
+    }
+    int asked = 0;
+  } refused;
+  Device space;
+  {
+    const memory::Array<float, Device> array(space, 10);
+    space.keep_back(&refused);
+  }
+  CHECK(refused.asked == 1);
+  {
+    const memory::Late<float, Device> late(space, 2);
+    space.keep_back(&refused);
+  }
+  CHECK(refused.asked == 2);
+  space.keep_back(&refused);
+  CHECK_THROWS_WITH_AS(space.stream(), "refused", device::DeviceError);
+}

@@ -182,7 +182,7 @@ class Device {
     return made;
   }
   void release(void* p, std::size_t bytes) {
-    cudaStreamSynchronize(stream());
+    { const AllDone done(*this); }
     if (std::erase(exchanged_pieces_, p) > 0)
       exchanged_->deallocate(p, bytes, alignment);
     else
@@ -304,7 +304,7 @@ class Late<T, Device> {
   }
   Late(const Late&) = delete;
   Late& operator=(const Late&) = delete;
-  ~Late() { cudaStreamSynchronize(space_->stream()); }
+  ~Late() { const AllDone done(*space_); }
 
   void send(const T* from) {
     const std::size_t at = sent_++ % came_.size();
