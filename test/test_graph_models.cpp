@@ -121,3 +121,14 @@ TEST_CASE("models: a sequence that is longer than its table of positions is refu
                        "model: transformer.wpe has vectors for 1024 positions, not for those of [1025x768]",
                        ModelError);
 }
+
+TEST_CASE("models: Transformers of no layers are refused") {
+  CHECK_THROWS_WITH_AS(DynamicPlan([](graph::Builder& g) { models::define_gpt2(g, {.layers = -1}); }),
+                       "model: transformer.h has an extent that is not positive among [-1]", ModelError);
+  CHECK_THROWS_WITH_AS(DynamicPlan([](graph::Builder& g) { models::define_bert(g, {.layers = 0}); }),
+                       "model: bert.encoder.layer has an extent that is not positive among [0]", ModelError);
+  const models::TransformerSizes sizes{
+      .width = 8, .heads = 2, .ffn = 16, .length = 4, .vocabulary = 9, .classes = 3};
+  CHECK_THROWS_WITH_AS(DynamicPlan([&](graph::Builder& g) { models::define_transformer(g, sizes); }),
+                       "model: encoder.layers has an extent that is not positive among [0]", ModelError);
+}

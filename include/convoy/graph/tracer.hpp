@@ -249,6 +249,12 @@ class Tracer {
     return true;
   }
 
+  /// Reports a fault at the open scope unless its content is repeated at least once.
+  constexpr void expect_repeated(int times) {
+    last_ = path_;
+    positive({times});
+  }
+
   /// `count` as an extent of the node begun last, which it makes of `from`; reports a fault if it is too
   /// large.
   constexpr int extent(std::int64_t count, Shape from) {

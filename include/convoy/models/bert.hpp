@@ -88,6 +88,7 @@ constexpr void define_bert(graph::Builder& g, const BertSizes& s) {
     }
     {
       auto in_layers = g.scope("encoder.layer");
+      g.expect_repeated(s.layers);
       for (int i = 0; i < s.layers; ++i) {
         auto in_layer = g.scope(i);
         x = detail::bert_layer(g, x, lengths, s);

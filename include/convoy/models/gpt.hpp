@@ -81,6 +81,7 @@ constexpr void define_gpt2(graph::Builder& g, const Gpt2Sizes& s) {
     if (s.dropout > 0) x = g.dropout(x, {.p = s.dropout, .name = "drop"});
     {
       auto in_layers = g.scope("h");
+      g.expect_repeated(s.layers);
       for (int i = 0; i < s.layers; ++i) {
         auto in_layer = g.scope(i);
         x = detail::gpt2_layer(g, x, s);

@@ -99,6 +99,7 @@ constexpr void define_transformer(graph::Builder& g, const TransformerSizes& s) 
     auto in_encoder = g.scope("encoder");
     {
       auto in_layers = g.scope("layers");
+      g.expect_repeated(s.layers);
       for (int i = 0; i < s.layers; ++i) {
         auto in_layer = g.scope(i);
         x = detail::encoder_layer(g, x, lengths, s);
