@@ -2,6 +2,7 @@
 // Trainer: the effects of ranks, batches, accumulation, callbacks and faults on a training.
 #include <array>
 #include <atomic>
+#include <limits>
 #include <numeric>
 #include <sstream>
 #include <string>
@@ -34,6 +35,14 @@ struct Wide {
 
 struct Level {
   static double measure(View<const float> x) { return std::accumulate(x.data, x.data + x.size(), 0.0); }
+};
+
+/// The number of labels that count is known only after a batch was read.
+struct Ignoring {
+  static constexpr void define(auto& g) {
+    const auto x = g.linear(g.flatten(g.input("image", image)), {.features = classes});
+    g.loss(g.cross_entropy(x, g.label("label", classes, {.ignore = 2})));
+  }
 };
 
 /// A model that classifies nothing.
@@ -178,6 +187,17 @@ TEST_CASE("accumulated micro-steps train as one larger batch") {
   micro.batch = 4;
   CHECK(largest_difference(whole, train_test::train<ThreadTrainer<Plain>>(
                                       2, micro, set, {.epochs = 2, .log = nullptr})) < 1e-5f);
+}
+
+TEST_CASE("a step of more micro-steps than an epoch has batches is the whole epoch, as one larger batch") {
+  const Blobs blobs(40);
+  const data::DatasetRef set(&blobs);
+  auto micro = config<Ignoring>(8);
+  micro.accumulate = std::numeric_limits<int>::max();
+  const auto whole =
+      train_test::train<ThreadTrainer<Ignoring>>(1, config<Ignoring>(40), set, {.epochs = 2, .log = nullptr});
+  CHECK(largest_difference(whole, train_test::train<ThreadTrainer<Ignoring>>(
+                                      1, micro, set, {.epochs = 2, .log = nullptr})) < 1e-5f);
 }
 
 TEST_CASE("a ragged last batch counts each sample once") {

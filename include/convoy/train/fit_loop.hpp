@@ -223,14 +223,16 @@ std::unique_ptr<Feed> FitLoop<Replica>::training_feed(const data::DatasetRef& se
                         Exec::name);
     }
   }
+  // Of one step, which ends with the epoch.
+  const auto micros = static_cast<int>(std::min<std::int64_t>(config.accumulate, batches.steps()));
   return std::make_unique<LoaderFeed>(
       plan_, set,
       data::LoaderOptions{.batch = config.batch,
                           .shard = batches.shard(),
                           .seed = config.seed,
                           .readers = options.readers,
-                          .held = Replica::latency == 0 ? 1 : (Replica::latency + 2) * config.accumulate,
-                          .ahead = exec::counts_by_value(plan_) ? config.accumulate : 0});
+                          .held = Replica::latency == 0 ? 1 : (Replica::latency + 2) * micros,
+                          .ahead = exec::counts_by_value(plan_) ? micros : 0});
 }
 
 template <class Replica>
