@@ -62,6 +62,11 @@ TEST_CASE("idx: a header that is not one, or not the one expected") {
   const std::string magic = refusal(folder.write("text", {'h', 'e', 'l', 'l', 'o', ' ', 'y', 'o', 'u'}));
   CHECK(contains(magic, "not an IDX file"));
   CHECK(contains(magic, "expected 2051"));
+  for (const std::size_t zero : {0u, 1u}) {
+    Bytes bytes = idx({1, 2, 2}, 4);
+    bytes[zero] = 1;
+    CHECK(contains(refusal(folder.write("zeros", bytes)), "not an IDX file"));
+  }
   CHECK(contains(refusal(folder.write("float", idx({1, 2, 2}, 16, 256, 0x0d))), "holds floats"));
   CHECK(contains(refusal(folder.write("type", idx({1, 2, 2}, 4, 256, 0x77))), "not an IDX file"));
   CHECK(contains(refusal(folder.write("labels", idx({9}, 9))), "1 extents (byte 3), expected 3"));

@@ -89,6 +89,7 @@ TEST_CASE("several readers look ahead, and can be abandoned anywhere") {
     CHECK(epoch_of(loader, 2, left) == Batches(whole.begin() + left, whole.end()));
     Loader(set, {.batch = 6, .readers = 3}).start(left % 3);  // destroyed at once
   }
+  for (const int out_of_sight : {-1, 3}) CHECK_THROWS_AS(loader.peek(out_of_sight), ConfigError);
 }
 
 TEST_CASE("readers read at the same time") {

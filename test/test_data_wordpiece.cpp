@@ -50,8 +50,14 @@ TEST_CASE("wordpiece: cased text keeps its capitals and accents") {
 
 TEST_CASE("wordpiece: bytes that are no UTF-8 are dropped") {
   const data::WordPiece tokenizer(data::Vocabulary({"[UNK]", "ab", "a", "##b"}));
-  for (const std::string bad : {"\xff", "\xc0\x80", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80"})
+  for (const std::string bad :
+       {"\xff", "\xc0\x80", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\x80", "\xc1\xbf",
+        "\xe0\x9f\xbf", "\xed\xbf\xbf", "\xf0\x8f\xbf\xbf", "\xf5\x80\x80\x80"})
     CHECK(tokenizer.encode("a" + bad + "b") == std::vector<i32>{1});
+  // The first and the last characters of each length, and those beside the surrogates, are there.
+  for (const std::string good :
+       {"\u00a1", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\U00010000", "\U0010ffff"})
+    CHECK(tokenizer.encode("a" + good + "b") != std::vector<i32>{1});
   CHECK(tokenizer.encode("ab\xf0\x9f") == std::vector<i32>{1});
 }
 
