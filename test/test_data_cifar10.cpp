@@ -159,6 +159,10 @@ TEST_CASE("cropped: without padding and mirrors the images as they are; what is 
   CHECK_THROWS_AS(data::read(plain, 6, b), data::DataError);
   CHECK_THROWS_AS(data::Cropped(set, {.padding = -1}), ConfigError);
   CHECK_THROWS_AS(data::Cropped(set, {.padding = 32}), ConfigError);
+  const data::ImageSet wide(nullptr, nullptr, 0, Image{1, 4, 8}, 10);
+  CHECK(data::Cropped(wide, {.padding = 3}).size() == 0);
+  CHECK(contains(sentence<ConfigError>([&] { data::Cropped(wide, {.padding = 4}); }),
+                 "padding of 4, expected 0 to 3"));
   CHECK_THROWS_AS(
       data::ImageSet(nullptr, nullptr, 0, Image{3, 2, 2}, 10, std::vector<data::Normalization>(2)),
       ConfigError);

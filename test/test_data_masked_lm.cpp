@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -146,6 +148,22 @@ TEST_CASE("masked lm: [CLS] A [SEP] B [SEP], from one document or from two") {
     CHECK(follows < both * 6 / 10);
     CHECK((shorter > 0) == (length > 5));
   }
+}
+
+TEST_CASE("masked lm: what does not follow is of any other document") {
+  const Text text(4);
+  const auto set = text.set({.length = 32});
+  std::set<std::pair<int, int>> pairs;  // the documents of A and of B
+  for (std::int64_t epoch = 0; epoch < 40; ++epoch)
+    for (const Example& it : epoch_of(set, epoch)) {
+      const auto ids = it.original();
+      const auto middle = std::find(ids.begin(), ids.end(), 3);
+      const auto document = [&](i32 id) {
+        return text.document.at(static_cast<std::size_t>(id - words_begin));
+      };
+      if (it.next == 1) pairs.insert({document(ids[1]), document(middle[1])});
+    }
+  CHECK(pairs.size() == 4 * 3);
 }
 
 TEST_CASE("masked lm: half of the pairs follow each other where documents are long") {

@@ -89,6 +89,9 @@ TEST_CASE("several readers look ahead, and can be abandoned anywhere") {
     CHECK(epoch_of(loader, 2, left) == Batches(whole.begin() + left, whole.end()));
     Loader(set, {.batch = 6, .readers = 3}).start(left % 3);  // destroyed at once
   }
+  loader.start(2);
+  const Batch* first = loader.peek(0);
+  CHECK(first == loader.next());
   for (const int out_of_sight : {-1, 3}) CHECK_THROWS_AS(loader.peek(out_of_sight), ConfigError);
 }
 
