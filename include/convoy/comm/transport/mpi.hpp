@@ -120,6 +120,7 @@ class Mpi {
              std::vector<std::uint64_t>& numbers);
   // Some MPI libraries notice that a process is gone. A request to or from that process is never over.
   void lose(Request& request, int code, const char* call);
+  static MPI_Count bytes_of(const MPI_Status& status);
   // Drives a request until it is over, for a tenth of a second in all for the requests of this world.
   void finish(MPI_Request& request) noexcept;
   // Looks for a message with the expected number, but another size or purpose.
@@ -320,8 +321,7 @@ CONVOY_FUNCTION Arrival Mpi::arrived(Request& request) {
       }
     }
     request.over = true;
-    MPI_Count size = 0;
-    MPI_Get_elements_x(&status, MPI_BYTE, &size);
+    MPI_Count size = bytes_of(status);
     if (kind == MPI_ERR_TRUNCATE && size <= static_cast<MPI_Count>(request.bytes))
       size = static_cast<MPI_Count>(request.bytes) + 1;  // this MPI says only that it was more than expected
     request.bytes = static_cast<std::size_t>(size);
@@ -392,13 +392,23 @@ CONVOY_FUNCTION void Mpi::finish(MPI_Request& request) noexcept {
     nap(round);
 }
 
+// MPI 4.1 deprecates MPI 3's function in favor of that of MPI 4.
+CONVOY_FUNCTION MPI_Count Mpi::bytes_of(const MPI_Status& status) {
+  MPI_Count bytes = 0;
+#if MPI_VERSION >= 4
+  MPI_Get_elements_c(&status, MPI_BYTE, &bytes);
+#else
+  MPI_Get_elements_x(&status, MPI_BYTE, &bytes);
+#endif
+  return bytes;
+}
+
 CONVOY_FUNCTION Arrival Mpi::something_else(Request& request) {
   int flag = 0;
   MPI_Status status;
   mpi::check(MPI_Iprobe(request.peer, MPI_ANY_TAG, state_->comm, &flag, &status), "MPI_Iprobe");
   if (flag == 0 || !state_->is(status.MPI_TAG, request.lane, request.sequence)) return {};
-  MPI_Count size = 0;
-  MPI_Get_elements_x(&status, MPI_BYTE, &size);
+  const MPI_Count size = bytes_of(status);
   if (status.MPI_TAG == state_->tag_of(request)) return {};
   cancel(request);
   request.bytes = static_cast<std::size_t>(size);
