@@ -1,4 +1,7 @@
-// A user's program: a model while compiling, random numbers and a team of threads while running.
+// A user's program: a model while compiling, random numbers and a team of threads while running. What its project takes for an error
+// may be in convoy's headers.
+#pragma GCC diagnostic error "-Wsign-conversion"
+
 #include <atomic>
 #include <cstdio>
 
