@@ -101,6 +101,22 @@ TEST_CASE("batch plan: unequal shares cut every step in proportion, exactly") {
   CHECK(none > 1000);
 }
 
+TEST_CASE("batch plan: there is room for the longest step, and for no more than a full or an only one") {
+  for (std::size_t samples = 1; samples < 60; ++samples)
+    for (int world = 1; world < 8; ++world)
+      for (std::int64_t batch = 1; batch < 12; ++batch) {
+        const BatchPlan plan(samples, batch, {0, world}, true);
+        std::int64_t most = 0;
+        for (std::int64_t step = 0; step < plan.steps(); ++step)
+          for (int rank = 0; rank < world; ++rank) most = std::max(most, plan.rows(step, rank).size());
+        CAPTURE(samples);
+        CAPTURE(world);
+        CAPTURE(batch);
+        REQUIRE(most <= plan.most_rows());
+        REQUIRE((plan.steps() > 1 ? batch : most) == plan.most_rows());
+      }
+}
+
 TEST_CASE("batch plan: shares that are none are refused") {
   const auto refusal = [](std::vector<double> shares) {
     return sentence<ConfigError>([&] { BatchPlan(100, 10, {0, 2, shares}); });
@@ -130,9 +146,14 @@ TEST_CASE("batch plan: a small rest is shared with the step before, a large one 
   CHECK(small.global(0).size() == 32);
   CHECK(small.global(1).size() == 17);
   CHECK(small.global(2).size() == 16);
-  const BatchPlan large(64 + 20, 8, {0, 4});
-  CHECK(large.global(1).size() == 32);
-  CHECK(large.global(2).size() == 20);
+  for (const std::int64_t rest : {16, 20}) {
+    const BatchPlan large(static_cast<std::size_t>(64 + rest), 8, {0, 4});
+    CHECK(large.global(1).size() == 32);
+    CHECK(large.global(2).size() == rest);
+  }
+  const BatchPlan below_half(64 + 15, 8, {0, 4});
+  CHECK(below_half.global(1).size() == 24);
+  CHECK(below_half.global(2).size() == 23);
 }
 
 TEST_CASE("batch plan: what cannot be divided is refused with both numbers") {
