@@ -1,5 +1,6 @@
 // CIFAR-10's binary files, good and damaged; crops and mirrors.
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,7 @@ TEST_CASE("cropped: each image is a crop of its padded self, mirrored half of th
     return table[set.pixels(index)[c * 1024 + static_cast<std::size_t>(32 * y + x)]];
   };
   std::vector<int> seen(50);
+  int mirrored = 0;
   data::Loader loader(cropped, {.batch = 6, .seed = 5});
   for (std::int64_t epoch = 0; epoch < 300; ++epoch) {
     loader.start(epoch);
@@ -121,10 +123,12 @@ TEST_CASE("cropped: each image is a crop of its padded self, mirrored half of th
       }
       REQUIRE(matches == 1);
       ++seen[static_cast<std::size_t>(found)];
+      mirrored += found % 2;
     }
   }
   CHECK(*std::min_element(seen.begin(), seen.end()) > 10);  // 36 are expected
   CHECK(*std::max_element(seen.begin(), seen.end()) < 70);
+  CHECK(std::abs(mirrored - 900) < 100);
 }
 
 TEST_CASE("cropped: drawn from seed, epoch and position, whoever reads") {

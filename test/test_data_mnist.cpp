@@ -59,6 +59,21 @@ TEST_CASE("mnist: `first` takes a part and shares the pixels") {
   CHECK(train.first(5).pixels(3).data() == train.pixels(3).data());
 }
 
+TEST_CASE("idx images: of any height and width, and of any number of classes") {
+  const Folder folder;
+  const auto images = folder.write("images", idx({4, 3, 5}, 60)),
+             labels = folder.write("labels", idx({4}, 4, 256));
+  const data::ImageSet set = data::idx_images(images, labels, 4, {.mean = 0, .deviation = 0.5f});
+  CHECK(set.image() == Image{1, 3, 5});
+  CHECK(set.fields()[0] == data::Field{"image", DType::f32, {1, 3, 5}});
+  CHECK(set.classes() == 4);
+  CHECK(set.label(3) == 3);
+  CHECK(set.pixels(2)[1] == 31);
+  CHECK(set.normalized(0)[51] == doctest::Approx(0.4));
+  CHECK(contains(sentence<data::DataError>([&] { data::idx_images(images, labels, 3); }),
+                 "label 3 for image 3 (byte 11), expected 0 to 2"));
+}
+
 TEST_CASE("mnist: a folder or a file that is missing") {
   CHECK(contains(sentence<data::DataError>([] { data::mnist("/nowhere/at/all"); }),
                  "no folder /nowhere/at/all"));
@@ -89,6 +104,9 @@ TEST_CASE("mnist: files that do not fit each other or the format") {
     labels[8 + 6] = 10;
     folder.write("t10k-labels-idx1-ubyte", labels);
     CHECK(contains(folder.refusal(), "label 10 for image 6 (byte 14), expected 0 to 9"));
+    labels[8] = 10;
+    folder.write("t10k-labels-idx1-ubyte", labels);
+    CHECK(contains(folder.refusal(), "label 10 for image 0 (byte 8), expected 0 to 9"));
   }
   {
     const SmallMnist folder;
