@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -17,6 +18,9 @@
 using namespace convoy;
 using data_files::contains;
 using data_files::sentence;
+
+// A Bpe without merges could do nothing.
+static_assert(!std::is_default_constructible_v<data::Bpe> && std::is_copy_constructible_v<data::Bpe>);
 
 namespace {
 

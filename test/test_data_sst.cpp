@@ -1,5 +1,6 @@
 // SST trees: what is read, the error for each kind of damage, words, ids and padding.
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -11,6 +12,10 @@
 using namespace convoy;
 using data_files::contains;
 using data_files::sentence;
+
+// Trees without a file could answer nothing.
+static_assert(!std::is_default_constructible_v<data::SstTrees> &&
+              std::is_copy_constructible_v<data::SstTrees>);
 
 namespace {
 

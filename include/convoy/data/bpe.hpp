@@ -55,6 +55,7 @@ class Bpe {
 
  private:
   friend Bpe parse_bpe(std::string_view text, std::string_view name);
+  Bpe() = default;  // without merges, which every member needs
 
   // Two adjacent ids and the id they merge into: a slot of a hash table with linear probing.
   struct Merge {

@@ -53,6 +53,7 @@ class SstTrees {
 
  private:
   friend SstTrees parse_sst(std::string text, std::string_view name);
+  SstTrees() = default;  // without trees, which every member needs
   struct Forest {
     std::string text;
     std::vector<std::string_view> tokens;
