@@ -1,6 +1,8 @@
 // ALONE
 // Files that are written completely or not at all.
+#include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -25,7 +27,8 @@ std::string content(const fs::path& path) {
   return text.str();
 }
 
-fs::path synced;  // the last file or folder that was synced
+fs::path synced;      // the last file or folder that was synced
+std::string mounted;  // the name of a file that cannot be replaced
 
 }  // namespace
 
@@ -33,6 +36,12 @@ extern "C" int fsync(int file) {
   std::error_code none;
   synced = fs::read_symlink("/proc/self/fd/" + std::to_string(file), none);
   return 0;
+}
+
+extern "C" int rename(const char* from, const char* to) noexcept {
+  if (to != mounted) return renameat(AT_FDCWD, from, AT_FDCWD, to);
+  errno = EBUSY;  // as for a mount point
+  return -1;
 }
 
 TEST_CASE("a file is read whole, zeros and all, or refused with its path and the system's reason") {
@@ -117,6 +126,22 @@ TEST_CASE("a device is written where it is, and a full one is an error") {
   CHECK(fs::is_character_file("/dev/full"));
   write_file("/dev/null", "text");
   CHECK(fs::is_character_file("/dev/null"));
+}
+
+TEST_CASE("a file that is mounted is written where it is") {
+  const TemporaryFolder scratch;
+  const fs::path path = scratch.path / "result.json";
+  write_file(path, "a longer text");
+  mounted = path.string();
+  write_file(path, "text");
+  CHECK(content(path) == "text");
+  CHECK(std::distance(fs::directory_iterator(scratch.path), {}) == 1);
+  // What throws while it is made leaves the old text.
+  CHECK_THROWS_WITH_AS(
+      write_file(path, 1, [](std::size_t) -> std::string_view { fail("it cannot be made"); }),
+      "it cannot be made", Error);
+  CHECK(content(path) == "text");
+  mounted.clear();
 }
 
 TEST_CASE("a symbolic link stays, and the file that it leads to is written") {

@@ -30,9 +30,10 @@ namespace convoy {
 std::string read_file(const std::filesystem::path& path);
 
 /// Writes a text to a temporary file next to `path`, syncs it and renames it to `path`, so that a reader sees
-/// either the old content or the new. A symbolic link stays, and the file that it leads to is written. If
-/// `path` exists and is not a regular file (a pipe, a device), it is written in place. Throws Error with the
-/// system's reason if any of this fails, including on a full disk; the old content is then unchanged.
+/// either the old content or the new. A symbolic link stays, and the file that it leads to is written. Throws
+/// Error with the system's reason if any of this fails, including on a full disk; the old content is then
+/// unchanged. What cannot be replaced is written in place: a pipe, a device, and a file that is itself
+/// mounted, as containers do with single files.
 void write_file(const std::filesystem::path& path, std::string_view text);
 /// The same for a text of `parts` parts. `part(i)` returns part i, which is written before the next call.
 /// What `part` throws passes through, and the old content is unchanged.
@@ -141,11 +142,16 @@ CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::size_t p
   if (!special) expect(fsync(fileno(file)) == 0);
 #endif
   expect(std::fclose(file) == 0);
-  if (reason == 0 && !thrown && !special) expect(std::rename(beside.c_str(), target.c_str()) == 0);
-  if (reason == 0 && !thrown) return;
+  if (reason == 0 && !thrown) {
+    if (special || std::rename(beside.c_str(), target.c_str()) == 0) return;
+    reason = errno;
+    // A mounted file cannot be replaced.
+    const auto replace = std::filesystem::copy_options::overwrite_existing;
+    if (reason == EBUSY && std::filesystem::copy_file(beside, target, replace, ignored)) reason = 0;
+  }
   if (!special) std::filesystem::remove(beside, ignored);
   if (thrown) std::rethrow_exception(thrown);
-  fail(path.string(), " cannot be written: ", std::strerror(reason));
+  if (reason != 0) fail(path.string(), " cannot be written: ", std::strerror(reason));
 }
 
 CONVOY_FUNCTION bool FileLock::acquire([[maybe_unused]] const std::filesystem::path& path) {
