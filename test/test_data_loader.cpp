@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -392,6 +393,13 @@ TEST_CASE("loader: a set smaller than the batch is refused, except for evaluatio
   CHECK(contains(sentence<ConfigError>([&] { Loader(set, {.batch = 31}); }), "batch of 31 samples"));
   CHECK_THROWS_AS(Loader(set, {.batch = 0}), ConfigError);
   CHECK_THROWS_AS(Loader(set, {.batch = 1, .prefetch = -1}), ConfigError);
+  constexpr int huge = std::numeric_limits<int>::max();
+  for (const data::LoaderOptions& options :
+       {data::LoaderOptions{.batch = 1, .prefetch = huge}, data::LoaderOptions{.batch = 1, .readers = huge},
+        data::LoaderOptions{.batch = 1, .ahead = huge},
+        data::LoaderOptions{.batch = 1, .prefetch = 0, .held = huge}})
+    CHECK(contains(sentence<ConfigError>([&] { Loader(set, options); }),
+                   "keeps at most 65536 batches, read ahead and held, not 21474836"));
   Loader loader(set, {.batch = 31, .shuffle = false, .allow_short = true});
   const auto batches = epoch_of(loader, 0);
   REQUIRE(batches.size() == 1);

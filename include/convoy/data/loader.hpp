@@ -185,8 +185,12 @@ Loader<D, valid>::Loader(const D& set, const LoaderOptions& options)
     fail<ConfigError>("data: the deadline is ", options.deadline.count(), " s; it must be positive");
   const int readers = options.prefetch > 0 ? options.readers : 0;
   // The caller holds some slots while the others are filled.
-  slots_.resize(
-      static_cast<std::size_t>(std::max({options.prefetch, options.ahead, readers}) + options.held));
+  const std::int64_t slots =
+      std::int64_t{std::max({options.prefetch, options.ahead, readers})} + options.held;
+  constexpr std::int64_t most = 1 << 16;
+  if (slots > most)
+    fail<ConfigError>("data: a loader keeps at most ", most, " batches, read ahead and held, not ", slots);
+  slots_.resize(static_cast<std::size_t>(slots));
   for (Slot& slot : slots_) {
     slot.samples = Samples(set.fields(), static_cast<std::size_t>(plan_.most_rows()), options.memory);
     slot.indices.resize(static_cast<std::size_t>(plan_.most_rows()));
