@@ -224,6 +224,25 @@ TEST_CASE_TEMPLATE("an evaluation between a forward and its backward is refused,
   CHECK(all_parameters(plain) == all_parameters(between));
 }
 
+TEST_CASE("the exchange cannot be measured in the middle of a step, whose gradients it would overwrite") {
+  const Batch batch(0);
+  Near plain{{.batch = 10}}, measured{{.batch = 10}};
+  const auto expect_refusal = [&] {
+    CHECK_THROWS_WITH_AS(measured.exchange_seconds(),
+                         "trainer: exchange_seconds must not come between a forward and the step that it "
+                         "belongs to, because it overwrites gradients",
+                         ConfigError);
+  };
+  plain.step(batch.view());
+  measured.forward(batch.view());
+  expect_refusal();
+  measured.backward();
+  expect_refusal();
+  measured.step();
+  CHECK(measured.exchange_seconds() >= 0);
+  CHECK(all_parameters(plain) == all_parameters(measured));
+}
+
 TEST_CASE("a rank without rows of a batch needs no fields, and a batch with rows needs all of them") {
   using Counted = Trainer<Counting, optim::Adam, comm::Ring<Threads>, exec::Reference<f32>>;
   const Batch batch(0);

@@ -164,7 +164,8 @@ class PlanTrainer {
 
   /// Seconds that the exchange of one step takes without computation: the median of `repetitions` on the
   /// slowest rank, for hidden(). Every worker must call it; with a codec that has state (error feedback, a
-  /// count of first steps), only after training. Throws ConfigError if servers make the updates.
+  /// count of first steps), only after training. Throws ConfigError in the middle of a step of a user's own
+  /// loop and if servers make the updates.
   double exchange_seconds(int repetitions = 5) { return train::exchange_seconds(replica_, repetitions); }
 
   /// The timeline events of all workers, on rank 0; empty on other ranks. All workers must call it together.

@@ -88,7 +88,7 @@ double measured_speed(const Plan& plan, const exec::Kernels<E>& kernels, int row
 
 /// Seconds that the exchange of one step takes without computation: the median of `repetitions` on the
 /// slowest rank. Every worker must call it; with a codec that has state (error feedback, a count of first
-/// steps), only after training. Throws ConfigError if servers make the updates.
+/// steps), only after training. Throws ConfigError in the middle of a step and if servers make the updates.
 template <class Replica>
 [[gnu::cold]] double exchange_seconds(Replica& replica, int repetitions) {
   auto& comm = replica.comm();
@@ -96,6 +96,10 @@ template <class Replica>
     fail<ConfigError>(
         "trainer: the servers of the exchange ", comm.policy(),
         " update as they receive gradients, so an exchange without an update cannot be measured");
+  if (replica.awaits_backward() || replica.has_gradients())
+    fail<ConfigError>(
+        "trainer: exchange_seconds must not come between a forward and the step that it belongs to, because "
+        "it overwrites gradients");
   auto& space = replica.space();
   const std::span<float> gradients = replica.exec().gradients();
   space.fill(gradients.data(), static_cast<std::int64_t>(gradients.size()), 0.0f);
