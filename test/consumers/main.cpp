@@ -1,5 +1,5 @@
-// A user's program: a model while compiling, random numbers and a team of threads while running. What its project takes for an error
-// may be in convoy's headers.
+// A user's program: a model while compiling, random numbers and a team of threads while running. The pragma
+// stands for a project that takes warnings for errors, of which convoy's headers have some.
 #pragma GCC diagnostic error "-Wsign-conversion"
 
 #include <atomic>
