@@ -56,8 +56,8 @@ struct ExchangeEvent {
   Clock::time_point begin, end;
 };
 
-/// Callback for exchange events (for a timeline), called on the rank's own thread. Without an observer no
-/// clock is read.
+/// Callback for exchange events (for a timeline), called on the rank's own thread in the middle of a call of
+/// the exchange, so that it must not call the exchange itself. Without an observer no clock is read.
 struct Observer {
   void (*call)(void* context, const ExchangeEvent& event) = nullptr;
   void* context = nullptr;

@@ -46,7 +46,8 @@ struct FitOptions {
                           ///< exec::Cuda and sets whose rows depend on their index alone, or sets with
                           ///< stored_images(), such as data::Cropped. Reports come several at a time
                           ///< (CudaOptions::steps_at_once)
-  Keeper* keeper = nullptr;  ///< keeps the state of the fit and resumes from it, such as train::Checkpoints
+  Keeper* keeper = nullptr;  ///< keeps the state of this trainer's fit and resumes from it, such as
+                             ///< train::Checkpoints
 
   static constexpr void fields(auto& self, auto&& field) {
     field("epochs", self.epochs);
