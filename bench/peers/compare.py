@@ -13,8 +13,8 @@
         --comm ring --threads 1 --quiet
 
 The peer's model, sizes, precision, batch, threads and ranks are read from the command (--model, or the name of the program that
-trains a Transformer; --image-size, --layers etc., --precision, --batch, --threads, and mpirun's -np or --ranks); options of the
-same names override them. If the peer then has another batch, or another number of ranks or parameters, compare.py says so and
+trains a Transformer; --image-size, --layers etc., --precision, --batch, --threads, and mpirun's -np or --ranks; mnist_resnet's
+images have one channel and ten classes); options of the same names override them. If the peer then has another batch, or another number of ranks or parameters, compare.py says so and
 ends. First, each --python tries its settings once (torch_step.py --best), and the fastest one becomes the peer, unless
 --setting names one. Then convoy and the peer run alternately, --pairs times.
 
@@ -44,6 +44,7 @@ PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_step.py")
 SETTING = ["layout", "mode", "adam", "memory"]
 SHAPE = ["model", "image", "precision", "batch", "threads", "ranks"]
 PROGRAMS = {"bert_pretrain": "bert", "gpt2": "gpt2", "sst5_transformer": "sst5"}  # each trains one model
+IMAGES = {"mnist_resnet": {"channels": 1, "classes": 10}}  # of any size; torch_step.py's large images have more of both
 
 
 def option_of(command, *names):
@@ -218,7 +219,7 @@ def main():
     parser.add_argument("--limit", type=float, default=300, help="time limit of one run in seconds (default: 300)")
     parser.add_argument("--wait", type=float, default=60, help="seconds to wait for an idle machine before each run (default: 60)")
     parser.add_argument("--json", help="also write the result to this file")
-    for name in SHAPE + list(SIZES["bert"]):
+    for name in SHAPE + list(SIZES["bert"]) + list(IMAGES["mnist_resnet"]):
         kind = str if name in ("model", "precision") else float if name == "dropout" else int
         parser.add_argument(f"--{name}", type=kind, help=f"the peer's {name} (default: from the command)")
     options = parser.parse_args(own)
@@ -230,9 +231,10 @@ def main():
 
     ranks = int(option_of(command, "-np", "-n", "--ranks") or 1)
     threads = int(option_of(command, "--threads") or max(1, len(os.sched_getaffinity(0)) // ranks))
-    program = next((PROGRAMS[os.path.basename(word)] for word in command if os.path.basename(word) in PROGRAMS), None)
+    words = [os.path.basename(word) for word in command]
+    program = next((word for word in words if word in PROGRAMS or word in IMAGES), None)
     found = {
-        "model": program or option_of(command, "--model") or "resnet18",
+        "model": PROGRAMS.get(program) or option_of(command, "--model") or "resnet18",
         "image": int(option_of(command, "--image-size") or 28),
         "precision": option_of(command, "--precision") or "f32",
         "batch": int(option_of(command, "--batch") or 128),
@@ -246,6 +248,9 @@ def main():
             shape[name] = entries(value) if name == "vocabulary" else value
     if shape["model"] in SIZES:
         del shape["image"]
+    else:
+        images = {name: getattr(options, name) or IMAGES.get(program, {}).get(name) for name in ("channels", "classes")}
+        shape.update({name: value for name, value in images.items() if value})
     samples = shape["batch"] * shape["ranks"]
 
     print(f"machine  {machine()}")

@@ -70,6 +70,19 @@ class Compare(Case):
             self.assertIn(f"compare.py: {said} cannot be started: [Errno 2] No such file or directory: '{missing}'", done.stderr)
             self.assertNotIn("Traceback", done.stderr)
 
+    def test_the_images_of_mnist_resnet_have_one_channel_and_ten_classes_at_any_size(self):
+        peer, large = self.stand_in("python", f"echo '{json.dumps(THEIRS)}'"), ["--model", "resnet50", "--image-size", "224", "--batch", "8"]
+        for name, own, said in (
+            ("mnist_resnet", [], "model resnet50, image 224, precision f32, batch 8, threads 1, ranks 1, channels 1, classes 10\n"),
+            ("mnist_resnet", ["--classes", "100"], "channels 1, classes 100\n"),
+            ("bench", [], "threads 1, ranks 1\n"),
+        ):
+            convoy = self.stand_in(name, f"echo '{json.dumps(OURS)}' > \"$1\"")
+            words = ["--python", peer, "--setting", "mode=eager", "--pairs", "1", "--wait", "0", "--threads", "1", *own, "--"]
+            done = subprocess.run([sys.executable, "-B", COMPARE, *words, convoy, "{json}", *large], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(said, done.stdout)
+
     def test_the_hidden_features_of_gpt2_are_four_times_its_width(self):
         for words, ffn in (([], 3072), (["--width", "128"], 512), (["--width", "128", "--ffn", "64"], 64)):
             self.assertEqual(torch_step.parse(["--model", "gpt2", *words]).ffn, ffn)
