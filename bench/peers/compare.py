@@ -14,9 +14,10 @@
 
 The peer's model, sizes, precision, batch, threads and ranks are read from the command (--model, or the name of the program that
 trains a Transformer; --image-size, --layers etc., --precision, --batch, --threads, and mpirun's -np or --ranks; mnist_resnet's
-images have one channel and ten classes); options of the same names override them. If the peer then has another batch, or another number of ranks or parameters, compare.py says so and
-ends. First, each --python tries its settings once (torch_step.py --best), and the fastest one becomes the peer, unless
---setting names one. Then convoy and the peer run alternately, --pairs times.
+images have one channel and ten classes); options of the same names override them. If the peer then has another batch, or
+another number of ranks or parameters, compare.py says so and ends. First, each --python tries its settings once
+(torch_step.py --best), and the fastest one becomes the peer, unless --setting names one. Then convoy and the peer run
+alternately, --pairs times.
 
 convoy's program must write --json FILE: an object with samples_per_sec and step_ms {median}, or Google Benchmark's with
 items_per_second. `{json}` in the command is replaced by the file's name; without it, --json FILE is appended.
