@@ -13,3 +13,4 @@
 #include <convoy/sim/cross_validation.hpp>
 #include <convoy/sim/trace.hpp>
 #include <convoy/sim/work_of.hpp>
+#include <convoy/train/onnx.hpp>

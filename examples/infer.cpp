@@ -1,5 +1,5 @@
-// Computes a model's outputs for inputs from a file, with weights of torchvision, Hugging Face or convoy; can
-// write the weights in the same form, or in another one.
+// Computes a model's outputs for inputs from a file, with weights of torchvision, Hugging Face or convoy. Can
+// write the weights in the same form or in another one, and the whole model in ONNX.
 #include <cmath>
 #include <cstddef>
 #include <initializer_list>
@@ -24,6 +24,7 @@
 #include <convoy/models/gpt.hpp>
 #include <convoy/models/resnet.hpp>
 #include <convoy/parallel/processors.hpp>
+#include <convoy/train/onnx.hpp>
 #include <convoy/train/weights.hpp>
 
 using namespace convoy;
@@ -31,7 +32,7 @@ using namespace convoy;
 namespace {
 
 struct Wanted {
-  std::string model = "resnet18", weights, inputs, outputs, save, save_form = "as-read";
+  std::string model = "resnet18", weights, inputs, outputs, save, save_form = "as-read", onnx;
   int layers = 12, width = 768, heads = 12, ffn = 3072, length = 128, vocabulary = 0, positions = 0,
       predictions = 20, threads = 0;
 };
@@ -112,19 +113,9 @@ Field field_of(const Plan& plan, int n, const io::Safetensors& file, int rows) {
   return field;
 }
 
-void infer(const Wanted& w) {
-  examples::expect_separate_files({{"--weights", w.weights}, {"--inputs", w.inputs}},
-                                  {{"--outputs", w.outputs}, {"--save", w.save}});
-  const std::string& weights = examples::existing("--weights", w.weights);
-  const DynamicPlan made = plan_of(w);
-  const Plan& plan = made;
-  const io::Safetensors inputs(examples::existing("--inputs", w.inputs));
-  const int rows = rows_of(inputs);
-  exec::Host<f32> exec(plan, rows, {.threads = w.threads > 0 ? w.threads : processors()});
-  const train::WeightsOptions form =
-      w.model == "gpt2" ? examples::gpt2_form_of(weights) : train::WeightsOptions{};
-  train::load_weights(exec, plan, weights, train::Match::complete, form);
-
+/// Writes the outputs for `rows` rows of inputs, for which `exec` was made.
+void compute(const Wanted& w, exec::Host<f32>& exec, const Plan& plan, const io::Safetensors& inputs,
+             int rows) {
   std::vector<Field> fields;
   for (int n = 0; n < plan.graph.count.nodes; ++n)
     if (plan.node(n).given) fields.push_back(field_of(plan, n, inputs, rows));
@@ -140,11 +131,28 @@ void infer(const Wanted& w) {
   }
   exec.result();
   outputs.write(w.outputs);
+}
+
+void infer(const Wanted& w) {
+  examples::expect_separate_files({{"--weights", w.weights}, {"--inputs", w.inputs}},
+                                  {{"--outputs", w.outputs}, {"--save", w.save}, {"--onnx", w.onnx}});
+  const std::string& weights = examples::existing("--weights", w.weights);
+  const DynamicPlan made = plan_of(w);
+  const Plan& plan = made;
+  std::optional<io::Safetensors> inputs;
+  if (!w.inputs.empty()) inputs.emplace(examples::existing("--inputs", w.inputs));
+  const int rows = inputs ? rows_of(*inputs) : 1;
+  exec::Host<f32> exec(plan, rows, {.threads = w.threads > 0 ? w.threads : processors()});
+  const train::WeightsOptions form =
+      w.model == "gpt2" ? examples::gpt2_form_of(weights) : train::WeightsOptions{};
+  train::load_weights(exec, plan, weights, train::Match::complete, form);
+  if (inputs) compute(w, exec, plan, *inputs, rows);
   if (!w.save.empty())
     train::save_weights(exec, plan, w.save,
                         w.save_form == "as-read"                            ? form
                         : w.save_form == "huggingface" && w.model == "gpt2" ? examples::gpt2_of_hugging_face
                                                                             : train::WeightsOptions{});
+  if (!w.onnx.empty()) train::save_onnx(exec, plan, w.onnx);
 }
 
 int run(int argc, char** argv) {
@@ -156,9 +164,11 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({"resnet18", "bert", "gpt2"}));
   app.add_option("--weights", w.weights, "Safetensors file of the weights, from PyTorch or convoy")
       ->required();
-  app.add_option("--inputs", w.inputs, "Safetensors file of the model's inputs by name, all as floats")
-      ->required();
-  app.add_option("--outputs", w.outputs, "Write the outputs to this safetensors file")->required();
+  CLI::Option* const inputs =
+      app.add_option("--inputs", w.inputs, "Safetensors file of the model's inputs by name, all as floats");
+  inputs->needs(
+      app.add_option("--outputs", w.outputs, "Write the outputs to this safetensors file")->needs(inputs));
+  app.add_option("--onnx", w.onnx, "Write the model and its weights to this file in ONNX");
   CLI::Option* const save = app.add_option("--save", w.save, "Write the weights to this safetensors file");
   app.add_option("--save-form", w.save_form,
                  "Form of --save's file: that in which the weights were read, convoy's, or Hugging Face's, "
@@ -183,6 +193,8 @@ int run(int argc, char** argv) {
     for (const char* size : sizes)
       if (app.count(size) > 0) fail<ConfigError>(w.model, " has no ", size);
   };
+  if (w.inputs.empty() && w.save.empty() && w.onnx.empty())
+    fail<ConfigError>("there is nothing to do: pass --inputs and --outputs, --save, or --onnx");
   if (w.model != "bert") refuse({"--ffn", "--predictions"});
   if (w.model == "resnet18")
     refuse({"--layers", "--width", "--heads", "--length", "--vocabulary", "--positions"});

@@ -4,9 +4,10 @@ weights.
 
     python3 scripts/torch_weights.py build/release/examples/infer
 
-needs torch, torchvision, transformers and safetensors (PyPI), and no network. For each model, PyTorch computes logits and writes
-its weights; `infer` reads these, computes the logits of the same inputs, and writes the weights in convoy's form; `infer` reads that
-file and writes it in PyTorch's form; PyTorch loads the last file into a new model and computes the logits again. All must agree.
+needs torch, torchvision, transformers, safetensors and onnxruntime (PyPI), and no network. For each model, PyTorch computes logits and
+writes its weights; `infer` reads these, computes the logits of the same inputs, and writes the weights in convoy's form; `infer` reads
+that file and writes it in PyTorch's form and the model in ONNX; PyTorch loads the last weights into a new model, onnxruntime the model,
+and both compute the logits again. All must agree.
 """
 import argparse
 import os
@@ -23,6 +24,7 @@ def parse():
 
 OPTIONS = parse() if __name__ == "__main__" else None  # before the imports: --help needs no PyTorch
 
+import onnxruntime  # noqa: E402
 import torch  # noqa: E402
 import torchvision  # noqa: E402
 import transformers  # noqa: E402
@@ -109,6 +111,13 @@ def save(model, file):
     save_file(state, file, metadata={"format": "pt"})
 
 
+def see_by_onnxruntime(file, inputs):
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    own = {it.name: inputs[it.name].numpy().astype("float32" if it.type == "tensor(float)" else "int32") for it in session.get_inputs()}
+    names = [it.name for it in session.get_outputs()]
+    return {name: torch.from_numpy(value) for name, value in zip(names, session.run(names, own))}
+
+
 def furthest(got, expected):
     return max(((got[name] - expected[name]).abs().max() / expected[name].abs().max()).item() for name in expected)
 
@@ -124,15 +133,17 @@ def main():
             save_file({key: value.float() for key, value in inputs.items()}, path("inputs"))
             there = 0
             for read, written, form in (("torch", "convoy", "convoy"), ("convoy", "back", "huggingface")):
-                files = ["--weights", path(read), "--inputs", path("inputs"), "--outputs", path("outputs"), "--save", path(written)]
+                files = ["--weights", path(read), "--inputs", path("inputs"), "--outputs", path("outputs"), "--save", path(written),
+                         "--onnx", path("onnx")]
                 subprocess.run([OPTIONS.infer, "--model", name, *files, "--save-form", form, *options], check=True)
                 there = max(there, furthest(load_file(path("outputs")), expected))
             back = furthest(see(load(make(), path("back")), inputs), expected)
-            fine = there < FURTHEST and back == 0
+            by_onnx = furthest(see_by_onnxruntime(path("onnx"), inputs), expected)
+            fine = there < FURTHEST and back == 0 and by_onnx < FURTHEST
             failed = failed or not fine
             count = sum(tensor.numel() for tensor in load_file(path("convoy")).values())
-            print(f"{name}: {count} numbers; logits differ by {there:.1e} of the largest in convoy, by {back:.1e} back in PyTorch: "
-                  f"{'as they should' if fine else 'WRONG'}")
+            print(f"{name}: {count} numbers; logits differ by {there:.1e} of the largest in convoy, by {back:.1e} back in PyTorch, "
+                  f"by {by_onnx:.1e} in onnxruntime: {'as they should' if fine else 'WRONG'}")
     sys.exit(failed)
 
 

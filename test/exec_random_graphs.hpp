@@ -50,6 +50,8 @@ class Graph {
     g_.loss(number(values_.back()));
     for (int i = below(3); i > 0; --i) g_.loss(number(any()));
   }
+  /// All but those within the losses.
+  const std::vector<Tensor>& values() const { return values_; }
 
  private:
   int below(int n) { return static_cast<int>(random_.below(static_cast<std::uint32_t>(n))); }

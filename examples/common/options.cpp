@@ -247,6 +247,7 @@ void add_output(CLI::App& app, Options& o) {
   app.add_option("--batches", o.batches,
                  "Write the rows of all ranks, in the order of the steps, to this safetensors file")
       ->check(path());
+  app.add_option("--onnx", o.onnx, "Write the trained model to this file in ONNX")->check(path());
   app.add_option("--timeline", o.timeline, "Write a Chrome trace of all ranks to this file")->check(path());
   app.add_option("--log-every", o.log_every, "Steps between throughput lines")->check(positive());
   app.add_flag("--quiet", o.quiet, "Print only errors");
@@ -299,11 +300,8 @@ NamedFiles files_read(const Options& o, const std::vector<OwnOption>& own) {
 }
 
 NamedFiles files_of(const Options& o) {
-  return {{"--json", o.json},
-          {"--csv", o.csv},
-          {"--timeline", o.timeline},
-          {"--batches", o.batches},
-          {"--profile-out", o.profile_out}};
+  return {{"--json", o.json},       {"--csv", o.csv},   {"--timeline", o.timeline},
+          {"--batches", o.batches}, {"--onnx", o.onnx}, {"--profile-out", o.profile_out}};
 }
 
 void refuse_files(const Options& o, std::string_view instead) {

@@ -76,6 +76,7 @@ struct Options {
   std::string json = {};
   std::string csv = {};
   std::string batches = {};
+  std::string onnx = {};
   std::string timeline = {};
   int log_every = 200;
   bool quiet = false;

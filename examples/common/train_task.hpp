@@ -24,6 +24,7 @@
 #include <convoy/convoy.hpp>
 #include <convoy/core/file.hpp>
 #include <convoy/io/json.hpp>
+#include <convoy/train/onnx.hpp>
 
 namespace examples {
 
@@ -166,6 +167,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   if (!o.evaluate)
     static_cast<void>(
         data::BatchPlan(task.train.size(), o.batch, {.world = workers, .unsharded = o.unsharded}));
+  if (!o.onnx.empty()) io::onnx::Model{task.plan};  // throws for a model that ONNX has no form for
   train::Timeline timeline(o.timeline.empty() ? 0 : 1 << 18);
   train::PlanTrainer<optim::Any, Comm, Exec> trainer{
       task.plan,
@@ -194,7 +196,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   if (o.evaluate) return evaluate_only(o, task, trainer, kept);
 
   if (trainer.rank() == 0)
-    for (const std::string& path : {o.json, o.timeline, o.profile_out})
+    for (const std::string& path : {o.json, o.timeline, o.onnx, o.profile_out})
       if (!path.empty()) expect_writable(path);
   if (!o.batches.empty() && trainer.rank() == 0)
     write_batches(o, task.train, workers, total_steps(o, task.train.size(), workers));
@@ -204,6 +206,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   const train::FitReport report = fit(o, task, trainer, kept, recording);
   const std::int64_t sent = trainer.comm().traffic().bytes - sent_before;
   const double exchange = o.overlap ? trainer.exchange_seconds() : 0;
+  if (!o.onnx.empty()) train::save_onnx(trainer, o.onnx);
   std::vector<std::vector<train::TimelineEvent>> events;
   if (!o.timeline.empty()) events = trainer.gather_timeline();
   if (trainer.rank() != 0) return;

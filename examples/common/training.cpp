@@ -177,10 +177,11 @@ void expect_consistent(const Options& o) {
   if (!o.batches.empty() && o.resume)
     fail<ConfigError>(
         "--batches writes the rows from the first step on, but --resume continues after that step");
-  if (!o.checkpoint.empty() && replays(o))
-    fail<ConfigError>(
-        "--checkpoint ", o.checkpoint,
-        " keeps what a training has learned, and a replay learns nothing; leave out one of the two");
+  for (const auto& [option, path] : {std::pair("--checkpoint", o.checkpoint), std::pair("--onnx", o.onnx)})
+    if (!path.empty() && replays(o))
+      fail<ConfigError>(
+          option, ' ', path,
+          " keeps what a training has learned, and a replay learns nothing; leave out one of the two");
   if (o.evaluate && replays(o))
     fail<ConfigError>("--evaluate does not apply to a replay, which computes nothing");
   if (o.evaluate && o.weights.empty() && o.checkpoint.empty())

@@ -104,6 +104,7 @@ refused "another text" "^gpt2: fit: the fit to resume had a training set of [0-9
   [ "$(sed 1d "$scratch/replayed.csv" | cut -d, -f 1,4,5,7 | tr '\n' ' ')" = "0,,, 1,,, " ] || complain "a replay without losses: $(cat "$scratch/replayed.csv")"
 refused "checkpoints of a replay" "^gpt2: --checkpoint $scratch/kept keeps what a training has learned, and a replay learns nothing; " \
   --data "$scratch/text" $small --checkpoint "$scratch/kept" --resume --steps 300 --replay-rate 1000
+refused "a model in ONNX without logits" "onnx: the model has no outputs" --data "$scratch/text" $small --onnx "$scratch/model.onnx"
 refused "rows of ranks that read all" "every rank has its own" --data "$scratch/text" $small --unsharded --batches "$scratch/rows"
 "$program" $small --threads 1 --data "$scratch/text" --checkpoint "$scratch/kept" --evaluate > "$scratch/out" 2>&1 &&
   grep -q "^test loss:.* rows, $scratch/kept/step-200)$" "$scratch/out" || complain "evaluation of a checkpoint"

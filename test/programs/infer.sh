@@ -37,6 +37,14 @@ for weights in own theirs; do
     shape='"h.0.attn.c_attn.weight":{"dtype":"F32","shape":\[4, 12\]'
   grep -aq "$shape" "$scratch/saved" || complain "weights of $weights written as they were"
 done
+# Weights are converted without inputs, too.
+"$program" $sizes --weights "$scratch/theirs" --save "$scratch/alone" --onnx "$scratch/model.onnx" > "$scratch/out" 2>&1 || complain "weights without inputs"
+cmp -s "$scratch/theirs" "$scratch/alone" || complain "weights that were written without inputs"
+for name in input_ids logits transformer.h.0.attn.c_attn.weight; do
+  grep -aq "$name" "$scratch/model.onnx" || complain "$name in ONNX"
+done
+refused "nothing to write" "^infer: there is nothing to do: pass --inputs and --outputs, --save, or --onnx$" $sizes --weights "$scratch/own"
+refused "inputs without outputs" "^--inputs requires --outputs$" $sizes --weights "$scratch/own" --inputs "$scratch/in"
 # Random weights go from Hugging Face's layout to convoy's and back, and compute the same logits in each. The matrix attn.c_proj is square, so
 # that its shape does not tell the layout.
 numbers=$(($(wc -c < "$scratch/theirs") - $(head -c 8 "$scratch/theirs" | od -An -tu8) - 8))
@@ -86,6 +94,7 @@ for written in outputs save; do
 done
 refused "one file for two outputs" "^infer: --outputs $scratch/it and --save $scratch/./it are one file; " $sizes --weights "$scratch/own" \
   --inputs "$scratch/in" --outputs "$scratch/it" --save "$scratch/./it"
+refused "a model over its weights" "^infer: --onnx $scratch/own would overwrite the file of --weights" $sizes --weights "$scratch/own" --onnx "$scratch/own"
 refused "no inputs" "^infer: --inputs: $scratch/nowhere does not exist$" $sizes --weights "$scratch/own" --inputs "$scratch/nowhere" --outputs "$scratch/logits"
 refused "no weights" "^infer: --weights: $scratch/nowhere does not exist$" $sizes --weights "$scratch/nowhere" $files
 if [ -c /dev/full ]; then

@@ -60,9 +60,9 @@ if ! timeout 100 $run --data "$scratch/sound" --comm none --image-size 224 --jso
   failures=$((failures + 1))
 fi
 
-if ! timeout 100 $run --data "$scratch/sound" --ranks 2 --background --overlap --json "$scratch/overlap.json" > "$scratch/out" 2>&1 ||
-  ! grep -Eq '"hidden": [01]' "$scratch/overlap.json"; then
-  echo "FAILED an exchange in the background whose overlap is measured"
+if ! timeout 100 $run --data "$scratch/sound" --ranks 2 --background --overlap --json "$scratch/overlap.json" --onnx "$scratch/model.onnx" \
+  > "$scratch/out" 2>&1 || ! grep -Eq '"hidden": [01]' "$scratch/overlap.json" || ! grep -aq 'layer4.1.bn2.running_var' "$scratch/model.onnx"; then
+  echo "FAILED an exchange in the background whose overlap is measured, and a model in ONNX"
   cat "$scratch/out"
   failures=$((failures + 1))
 fi
@@ -106,6 +106,8 @@ if [ "$few" -lt 1 ] || [ "$tensors" -le "$few" ] || [ "$(buckets_of 1e13)" != "$
 fi
 refused "a profile of another model" "the profile of resnet18 is for another plan.*" $recorded --comm none --model resnet50 --replay "$scratch/profile.json"
 refused "a profile that is not there" "nowhere.json cannot be read" $recorded --comm none --replay "$scratch/nowhere.json"
+refused "what a replay has learned" "^mnist_resnet: --onnx $scratch/model.onnx keeps what a training has learned, and a replay learns nothing" \
+  $recorded --comm none --replay-rate 400 --onnx "$scratch/model.onnx"
 refused "three speeds for two ranks" "3 machines for 2 workers" $recorded --ranks 2 --replay-rate 1,2,3
 refused "half a roofline" "replay-roofline" $recorded --comm none --replay-roofline 3
 refused "a recording of too few steps" "--profile-out: the run ended" $run --data "$scratch/sound" --comm none --profile-out "$scratch/short.json"

@@ -11,7 +11,7 @@
 #include <convoy/io/error.hpp>
 
 #if CONVOY_DEFINITIONS
-#include <cstring>
+#include <bit>
 #endif
 
 namespace convoy::io {
@@ -24,7 +24,10 @@ class ProtobufWriter {
  public:
   void varint(int field, std::uint64_t value);
   void real(int field, double value);
+  void real32(int field, float value);
   void bytes(int field, std::string_view value);
+  /// A field of so many bytes, which the caller appends to the text.
+  void begin_bytes(int field, std::size_t bytes);
   /// Several numbers in one field, packed as in proto3; writes no field if there are none.
   template <class Numbers>
   void packed(int field, const Numbers& values) {
@@ -41,6 +44,14 @@ class ProtobufWriter {
 
  private:
   void number(std::uint64_t value);
+  void key(int field, WireType type) {
+    number(static_cast<std::uint64_t>(field) << 3 | static_cast<unsigned>(type));
+  }
+  // The least significant byte first.
+  template <class Bits>
+  void fixed(Bits bits) {
+    for (std::size_t i = 0; i < sizeof bits; ++i) text_ += static_cast<char>(bits >> (8 * i));
+  }
   std::string text_;
 };
 
@@ -81,6 +92,15 @@ class ProtobufReader {
  private:
   std::uint64_t number();
   std::string_view take(std::uint64_t count);
+  // The least significant byte first.
+  template <class Bits>
+  Bits fixed() {
+    Bits bits = 0;
+    const std::string_view bytes = take(sizeof bits);
+    for (std::size_t i = 0; i < sizeof bits; ++i)
+      bits |= static_cast<Bits>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+    return bits;
+  }
   void expect(WireType type) const;
 
   std::string_view text_, file_;
@@ -97,20 +117,28 @@ CONVOY_FUNCTION void ProtobufWriter::number(std::uint64_t value) {
 }
 
 CONVOY_FUNCTION void ProtobufWriter::varint(int field, std::uint64_t value) {
-  number(static_cast<std::uint64_t>(field) << 3 | static_cast<unsigned>(WireType::varint));
+  key(field, WireType::varint);
   number(value);
 }
 
 CONVOY_FUNCTION void ProtobufWriter::real(int field, double value) {
-  number(static_cast<std::uint64_t>(field) << 3 | static_cast<unsigned>(WireType::fixed64));
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  for (int i = 0; i < 8; ++i) text_ += static_cast<char>(bits >> (8 * i));
+  key(field, WireType::fixed64);
+  fixed(std::bit_cast<std::uint64_t>(value));
+}
+
+CONVOY_FUNCTION void ProtobufWriter::real32(int field, float value) {
+  key(field, WireType::fixed32);
+  fixed(std::bit_cast<std::uint32_t>(value));
+}
+
+CONVOY_FUNCTION void ProtobufWriter::begin_bytes(int field, std::size_t bytes) {
+  key(field, WireType::bytes);
+  number(bytes);
 }
 
 CONVOY_FUNCTION void ProtobufWriter::bytes(int field, std::string_view value) {
-  number(static_cast<std::uint64_t>(field) << 3 | static_cast<unsigned>(WireType::bytes));
-  delimited(value);
+  begin_bytes(field, value.size());
+  text_ += value;
 }
 
 CONVOY_FUNCTION void ProtobufReader::fail_here(std::string_view problem) const {
@@ -161,26 +189,12 @@ CONVOY_FUNCTION std::uint64_t ProtobufReader::varint() {
 
 CONVOY_FUNCTION double ProtobufReader::real() {
   expect(WireType::fixed64);
-  std::uint64_t bits = 0;
-  const std::string_view eight = take(8);
-  for (int i = 0; i < 8; ++i)
-    bits |= static_cast<std::uint64_t>(static_cast<unsigned char>(eight[static_cast<std::size_t>(i)]))
-            << (8 * i);
-  double value = 0;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
+  return std::bit_cast<double>(fixed<std::uint64_t>());
 }
 
 CONVOY_FUNCTION float ProtobufReader::real32() {
   expect(WireType::fixed32);
-  std::uint32_t bits = 0;
-  const std::string_view four = take(4);
-  for (int i = 0; i < 4; ++i)
-    bits |= static_cast<std::uint32_t>(static_cast<unsigned char>(four[static_cast<std::size_t>(i)]))
-            << (8 * i);
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
+  return std::bit_cast<float>(fixed<std::uint32_t>());
 }
 
 CONVOY_FUNCTION std::string_view ProtobufReader::bytes() {

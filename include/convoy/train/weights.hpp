@@ -80,6 +80,22 @@ class WeightSaver {
 /// Throws CheckpointError, which names a tensor, unless everything matched.
 void require_complete(const LoadedWeights& weights, const std::filesystem::path& path);
 
+/// Calls `write` on rank 0, for all workers, which must call this together. Throws on all of them if it
+/// throws: on rank 0 what it threw, on the others CheckpointError.
+template <class Trainer, class Write>
+void write_on_rank_0(Trainer& trainer, const std::filesystem::path& path, Write&& write) {
+  std::exception_ptr failure;
+  try {
+    if (trainer.rank() == 0) write();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  double failed = failure ? 1 : 0;
+  trainer.comm().all_reduce(std::span<double>(&failed, 1), comm::max);
+  if (failure) std::rethrow_exception(failure);
+  if (failed > 0) fail<CheckpointError>("rank 0 could not write ", path.string());
+}
+
 /// Writes the trainer's weights by their PyTorch names; a tied tensor is stored once. Hugging Face's GPT-2
 /// needs `options.transposed`. All workers must call it together; rank 0 writes. May be called while servers
 /// serve. Throws CheckpointError on all workers if the file cannot be written; a rank that only serves is not
@@ -88,16 +104,7 @@ template <class Trainer>
 void save_weights(Trainer& trainer, const std::filesystem::path& path, const WeightsOptions& options = {}) {
   WeightSaver saver(options);
   trainer.visit_weights(saver, Visit::read);
-  std::exception_ptr failure;
-  try {
-    if (trainer.rank() == 0) saver.write(path);
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  double failed = failure ? 1 : 0;
-  trainer.comm().all_reduce(std::span<double>(&failed, 1), comm::max);
-  if (failure) std::rethrow_exception(failure);
-  if (failed > 0) fail<CheckpointError>("rank 0 could not write ", path.string());
+  write_on_rank_0(trainer, path, [&] { saver.write(path); });
 }
 
 enum class Match : bool { complete, partial };
