@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -141,6 +142,20 @@ TEST_CASE("the mean over ranks of unequal weights is weighted, and needs the wei
     }
     right += a == std::vector<float>(10, 7.0f) &&
              said == "weighted: without Trainer no speed is measured, so a mean of gradients needs weights";
+  });
+  CHECK(right == 2);
+}
+
+TEST_CASE("what a rank of weight zero computed, such as the mean of no rows, does not count") {
+  std::atomic<int> right{0};
+  Threads::World(2).run([&](const Threads& endpoint) {
+    comm::Any exchange = comm::make("ring", endpoint, {.deadline = Seconds(20)}, {.weights = {0, 3}});
+    const float none = std::numeric_limits<float>::quiet_NaN();
+    std::vector<float> a(10, endpoint.rank() == 0 ? none : 8.0f);
+    GradientBuckets gradients(exchange, {{"a", a}});
+    gradients.ready(0);
+    gradients.wait();
+    right += a == std::vector<float>(10, 8.0f);
   });
   CHECK(right == 2);
 }

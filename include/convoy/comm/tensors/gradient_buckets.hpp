@@ -242,7 +242,8 @@ CONVOY_FUNCTION void GradientBuckets::mark(int gradient, Mark as) {
   }
   FusedState& state = at_[static_cast<std::size_t>(bucket_of_[i])];
   std::byte* const into = state.data + offset_[i];
-  if (g.count > 0 && as == Mark::unused)
+  // Without a share a gradient must not count, but 0 times NaN would.
+  if (g.count > 0 && (as == Mark::unused || before_ == 0))
     std::memset(into, 0, g.bytes());
   else if (state.packed || before_ != 1)
     copy(into, g.data, g.bytes(), before_);
