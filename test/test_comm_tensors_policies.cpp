@@ -13,6 +13,8 @@
 
 #include <doctest/doctest.h>
 
+#include <convoy/comm/parameter_server/parameter_server.hpp>
+#include <convoy/comm/policy/weighted.hpp>
 #include <convoy/comm/registry.hpp>
 #include <convoy/comm/tensors/gradient_buckets.hpp>
 
@@ -240,6 +242,26 @@ TEST_CASE("tensors that go in the middle of a step are given up, and the other r
     while (!over) std::this_thread::yield();
   });
   CHECK(heard.find("it was ended with buckets in flight") != std::string::npos);
+}
+
+TEST_CASE("servers are refused on every rank alike, with or without weights") {
+  using Served = comm::ParameterServer<Threads, comm::Sync, 1, comm::Placement::beside>;
+  for (const std::vector<double>& weights : {std::vector<double>{}, std::vector<double>{1, 3}}) {
+    std::vector<std::string> said(3);
+    Threads::World(3).run([&](const Threads& endpoint) {
+      comm::Weighted<Served> exchange({weights}, endpoint, comm::Options{.deadline = Seconds(20)});
+      std::vector<float> a(10);
+      try {
+        GradientBuckets(exchange, {{"a", a}});
+      } catch (const ConfigError& error) {
+        said[static_cast<std::size_t>(endpoint.rank())] = error.what();
+      }
+    });
+    for (const std::string& sentence : said)
+      CHECK(sentence ==
+            "this exchange does not end with every sum on every rank, which exchanges without Trainer need; "
+            "use an all-reduce, such as comm::Ring or comm::Hierarchical");
+  }
 }
 
 TEST_CASE("what cannot carry them says so") {

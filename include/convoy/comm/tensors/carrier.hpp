@@ -158,6 +158,7 @@ class CommCarrier : public Carrier {
   std::pmr::memory_resource* memory() override { return comm_.memory(); }
   bool one_arena() const override { return true; }
   float before(Op op) override {
+    if (comm_.has_servers()) refuse();  // first, because a rank that only serves has no share
     if (op != Op::mean) return 1;
     const std::vector<double> shares = comm_.shares([](double, double&) {
       fail<ConfigError>(
@@ -176,7 +177,6 @@ class CommCarrier : public Carrier {
         std::find_if(buckets.begin(), buckets.end(), [](const Load& b) { return b.count > 0; });
     auto* const first = filled == buckets.end() ? nullptr : static_cast<float*>(filled->data);
     const std::span<float> arena(first, static_cast<std::size_t>(end));
-    if (comm_.has_servers()) refuse();
     // There are no parameters. An exchange that writes parameters is refused before it does.
     comm_.open(fingerprint, {arena, arena, ranges_});
     // If there are few gradients, one rank's part may be all of them, so the ranks compare.
