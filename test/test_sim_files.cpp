@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "chrome_spans.hpp"
 #include "sim_settings.hpp"
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/models/resnet.hpp>
@@ -180,4 +181,14 @@ TEST_CASE("sim: a trace shows each bucket on each lane of the requested ranks") 
   CHECK(text.find(R"("dur":10000.000})") != std::string::npos);
   CHECK(text.find(R"("args":{"name":"lane 4"})") != std::string::npos);
   CHECK(simulate(s).spans.empty());
+}
+
+TEST_CASE("sim: a trace shows buckets that servers update at the same time, on several tracks") {
+  sim::Cluster cluster = test::shared(1, 4, sim::Wiring::bus);
+  cluster.inside.beta = 1 / 7e9;
+  const sim::Outcome outcome = simulate(test::setting(cluster, test::some_work(), "ps"), {.shown = 1});
+  const std::string text = sim::trace_text(outcome);
+  CHECK(test::broken_spans(text).empty());
+  for (int b = 0; b < 4; ++b)
+    CHECK(text.find(concat("\"name\":\"bucket ", b, "\",\"pid\":0")) != std::string::npos);
 }

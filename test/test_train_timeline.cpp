@@ -2,12 +2,16 @@
 // The timeline of a training: what it records on each rank, and what it shows of the exchange.
 #include <chrono>
 #include <cstddef>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "chrome_spans.hpp"
+#include "temporary_folder.hpp"
 #include "train_support.hpp"
+#include <convoy/core/file.hpp>
 
 using namespace convoy;
 using namespace train_test;
@@ -94,4 +98,19 @@ TEST_CASE("buckets are exchanged while backward goes on, as the timeline shows")
       CHECK(final[step].begin < backward[step].end);
     }
   });
+}
+
+TEST_CASE("a written timeline shows buckets that are exchanged together on several tracks") {
+  const TemporaryFolder folder;
+  const Clock::time_point zero = Clock::now();
+  const auto after = [&](int milliseconds) { return zero + std::chrono::milliseconds(milliseconds); };
+  train::Timeline timeline;
+  timeline.start(zero);
+  for (int i = 0; i < 4; ++i) timeline.record("bucket", i, train::Track::exchange, after(i), after(i + 3));
+  timeline.record("update", -1, train::Track::optimizer, after(6), after(7));
+  train::write_timeline(folder.path / "timeline.json", {timeline.events(), timeline.events()});
+  const std::string text = read_file(folder.path / "timeline.json");
+  CHECK(test::broken_spans(text).empty());
+  for (int i = 0; i < 4; ++i)
+    CHECK(text.find(concat("\"name\":\"bucket ", i, "\",\"pid\":1")) != std::string::npos);
 }

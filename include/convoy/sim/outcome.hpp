@@ -19,7 +19,7 @@ struct Use {
 /// An interval on a rank in the last step, in seconds from the beginning of the simulation.
 struct Span {
   int rank = 0;
-  int track = 0;  ///< 0: what the worker computes; from 1: the lanes of its buckets
+  int track = 0;  ///< 0: what the worker computes; from 1: the lanes of its buckets; of servers, 1 for all
   std::string name;
   double begin = 0, end = 0;
 };

@@ -40,7 +40,7 @@ CONVOY_FUNCTION std::string trace_text(const Outcome& outcome) {
       trace.name_track(span.rank, span.track, span.track == 0 ? "compute" : concat("lane ", span.track));
   }
   for (const Span& span : outcome.spans)
-    trace.add(span.name, span.rank, span.track, span.begin - begin, span.end - span.begin);
+    trace.add(span.name, span.rank, span.track, span.begin - begin, span.end - begin);
   return trace.text();
 }
 

@@ -1,5 +1,5 @@
 // Timeline: the events of a rank, written as a Chrome trace (io/chrome_trace.hpp) with one process per rank
-// and one track each for computation, exchange and the optimizer.
+// and tracks for computation, exchange and the optimizer.
 #pragma once
 
 #include <algorithm>
@@ -85,7 +85,7 @@ CONVOY_FUNCTION void write_timeline(const std::filesystem::path& path,
     trace.name_process(rank, concat("rank ", rank));
     for (std::size_t t = 0; t < tracks.size(); ++t) trace.name_track(rank, static_cast<int>(t), tracks[t]);
     for (const TimelineEvent& event : ranks[r])
-      trace.add(event.name.data(), rank, static_cast<int>(event.track), event.begin, event.end - event.begin);
+      trace.add(event.name.data(), rank, static_cast<int>(event.track), event.begin, event.end);
   }
   write_file(path, trace.text());
 }
