@@ -55,6 +55,7 @@ class Seen {
     numbers.insert(numbers.end(), values.begin(), values.end());
   }
   void counter(std::string_view, std::int64_t& number) { numbers.push_back(static_cast<double>(number)); }
+  void real(std::string_view, double& number) { numbers.push_back(number); }
   std::vector<double> numbers;
 };
 
@@ -204,6 +205,26 @@ TEST_CASE("numbers that no training has are refused by name before anything is r
   fs::rename(folder.path / "sound", file);
   checkpoints.restore();
   CHECK(trainer.steps_done() == 9);
+}
+
+TEST_CASE(
+    "which numbers of a checkpoint are possible follows from how they are visited, not from their names") {
+  const TemporaryFolder folder;
+  const train::CheckpointOptions options{.directory = folder.path};
+  fit<AllReduce>({.ranks = 1, .checkpoints = options, .epochs = 1});
+  train::Restore restore(train::CheckpointFolder(options, 0, 1), 9, 1);
+  double real = 0;
+  restore.real("fit.best", real);
+  CHECK(real == std::numeric_limits<double>::infinity());  // nothing was tested
+  restore.real("steps", real);
+  CHECK(real == std::bit_cast<double>(std::int64_t{9}));
+  std::int64_t number = 0;
+  CHECK_THROWS_WITH_AS(restore.counter("fit.best", number),
+                       concat((folder.path / "step-9" / "training.safetensors").string(),
+                              ": fit.best is 9218868437227405312, expected 0 to 281474976710656")
+                           .c_str(),
+                       CheckpointError);
+  CHECK(number == 0);
 }
 
 TEST_CASE("ranks whose checkpoint is damaged on one of them change nothing, and all say which file it is") {

@@ -106,6 +106,7 @@ TEST_CASE("servers beside workers continue the schedule in a second fit, and rep
     void counter(std::string_view name, std::int64_t& value) {
       if (name == "skipped") std::swap(value, number);
     }
+    void real(std::string_view, double&) {}
   };
   Threads::World(4).run([](Threads endpoint) {
     Made<Beside> trainer({.batch = 6, .guard = {.skip_not_finite = true}}, endpoint);

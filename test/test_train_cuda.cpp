@@ -63,6 +63,7 @@ Trace resumed(const typename Exec::Options& options) {
     std::vector<std::vector<float>> tensors;
     std::vector<std::int64_t> counters;
     std::size_t tensor_at = 0, counter_at = 0;
+    double factor = 0;  // of the learning rate, the only real
     bool writes = false;
     void tensor(std::string_view, const Shape&, std::span<float> values) {
       if (writes)
@@ -76,6 +77,7 @@ Trace resumed(const typename Exec::Options& options) {
       else
         counters.push_back(number);
     }
+    void real(std::string_view, double& number) { writes ? number = factor : factor = number; }
   } kept;
   first.visit_state(kept, train::Visit::read);
   kept.writes = true;
@@ -147,6 +149,7 @@ TEST_CASE("cuda: the state is copied in a few calls, whatever the number of para
     void shard(std::string_view, Range, Compute) override {}
     void read_shards(std::string_view, Range, std::span<float>) override {}
     void counter(std::string_view, std::int64_t&) override {}
+    void real(std::string_view, double&) override {}
   };
   const auto calls_of = []<class Model>(Model, int tensors) {
     Alone<exec::Cuda<f32>, optim::Adam, Model> trainer({.batch = 4});

@@ -132,6 +132,7 @@ TEST_CASE("state that a matrix does not have is visited as zeros") {
         of[std::string(name.substr(prefix.size()))].assign(values.begin(), values.end());
     }
     void counter(std::string_view, std::int64_t&) {}
+    void real(std::string_view, double&) {}
   } moments;
   Trainer<Wide, optim::Muon, comm::Ring<Threads>, exec::Reference<f32>> trainer({.optimizer = muon});
   trainer.fit(Blobs(60), {.log = nullptr});

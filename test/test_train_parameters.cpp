@@ -43,6 +43,7 @@ struct Dropping {
 struct Keeper {
   std::map<std::string, std::vector<float>> tensors;
   std::map<std::string, std::int64_t> counters;
+  std::map<std::string, double> reals;
   bool restore = false;
 
   void tensor(std::string_view name, const Shape& shape, std::span<float> values) {
@@ -59,6 +60,10 @@ struct Keeper {
       value = kept;
     else
       kept = value;
+  }
+  void real(std::string_view name, double& value) {
+    double& kept = reals[std::string(name)];
+    (restore ? value : kept) = restore ? kept : value;
   }
 };
 

@@ -169,6 +169,7 @@ struct ScaleState {
                                      std::pair{"ranks.0.exec.steps_of_loss_scale", &steady}})
       if (name == known) writes ? number = *own : * own = number;
   }
+  void real(std::string_view, double&) {}
 };
 
 }  // namespace train_cuda

@@ -26,10 +26,12 @@ namespace train_test {
 struct Seen {
   std::map<std::string, std::vector<float>, std::less<>> tensors;
   std::map<std::string, std::int64_t, std::less<>> counters;
+  std::map<std::string, double, std::less<>> reals;
   void tensor(std::string_view name, const Shape&, std::span<float> values) {
     CHECK(tensors.emplace(name, std::vector<float>(values.begin(), values.end())).second);
   }
   void counter(std::string_view name, std::int64_t& number) { CHECK(counters.emplace(name, number).second); }
+  void real(std::string_view name, double& number) { CHECK(reals.emplace(name, number).second); }
 };
 
 /// What ranks hold of an optimizer's state, and a meeting of the ranks.
@@ -97,6 +99,7 @@ class CopyKeeper final : public train::Keeper, train::StateSink {
       changed += now.tensors[name] != tensor.second;
     }
     CHECK(expected_.counters == copied_.counters);
+    CHECK(expected_.reals == copied_.reals);
     // So that a copy of the state now would be found out. Servers have only statistics, which do not change.
     if (trainer_.rank() < trainer_.workers()) CHECK(2 * changed >= expected_.tensors.size());
   }
@@ -145,6 +148,7 @@ class CopyKeeper final : public train::Keeper, train::StateSink {
     }
   }
   void counter(std::string_view name, std::int64_t& number) override { copied_.counter(name, number); }
+  void real(std::string_view name, double& number) override { copied_.real(name, number); }
 
   struct Later {
     std::string name;

@@ -16,7 +16,7 @@ class StateVisitor {
   /// Numbers in an order that ranks of the same model, world and layout share.
   virtual void values(std::string_view name, std::span<float> values) = 0;
   virtual void counter(std::string_view name, std::int64_t& number) = 0;
-  /// A number of at least 0 that all ranks share. Ranks that do not have the number pass -1, and every rank
+  /// A number from 0 to 2^48 that all ranks share. Ranks that do not have the number pass -1, and every rank
   /// gets it. All ranks call this together. The number can be restored at any world size.
   virtual void common(std::string_view name, std::int64_t& number) = 0;
   /// Whether the visitor may have written to what it visited.

@@ -29,6 +29,7 @@ struct Averages {
       of[std::string(name.substr(prefix.size()))].assign(values.begin(), values.end());
   }
   void counter(std::string_view, std::int64_t&) {}
+  void real(std::string_view, double&) {}
 };
 
 }  // namespace detail

@@ -15,6 +15,7 @@
 
 #include <convoy/comm/comm.hpp>
 #include <convoy/comm/engine/kernel.hpp>
+#include <convoy/core/call.hpp>
 #include <convoy/core/compiled.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/finite.hpp>
@@ -44,31 +45,20 @@ class Restore {
   /// rows of an epoch would come in another order.
   void compare(std::string_view name, const std::string& text, std::vector<ChangedOption>& changed) const;
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
+  /// Throws CheckpointError for a number that no training has, with which a fit would read outside of its
+  /// arrays or report nonsense, as `real` does for NaN.
   void counter(std::string_view name, std::int64_t& number);
+  void real(std::string_view name, double& number);
 
  private:
-  // In a world of another size, ranks start from the averaged statistics. The exchange state of each rank has
-  // no meaning there.
-  template <class Read>
-  void own(std::string_view name, Read&& read) const {
-    if (own_)
-      read(*own_);
-    else if (is_of_exchange(name))
-      fail<CheckpointError>(training_.path().string(), " was written by ", training_.read_number("world"),
-                            " ranks, of which ", training_.read_number("workers"),
-                            " are workers; the state of a rank's exchange (", name,
-                            ") can only be restored with the same numbers of both");
-  }
-
   static bool is_of_exchange(std::string_view name) {
     return name.starts_with("exchange.") ||
            (name.starts_with("ranks.") && name.find(".exchange.") != name.npos);
   }
-  // Throws CheckpointError if this is state of the exchange that the file lacks.
-  static void expect_exchange(const io::Safetensors& file, std::string_view name);
-  // Throws CheckpointError for a number that no training has, with which the fit would read outside of its
-  // arrays or report nonsense.
-  void expect_possible(std::string_view name, std::int64_t number) const;
+  // The file that state other than weights is in. Null in a world of another size for the state of one rank:
+  // ranks start from the averaged statistics there. Throws CheckpointError for state of the exchange that the
+  // file lacks or that has no meaning in this world.
+  const io::Safetensors* file_of(std::string_view name) const;
 
   io::Safetensors model_, training_;
   std::optional<io::Safetensors> own_;  // none if the number of ranks or workers differs
@@ -81,12 +71,16 @@ class Rehearsal {
   explicit Rehearsal(Restore& restore) : restore_(restore) {}
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
   void counter(std::string_view name, std::int64_t& number);
-  /// Throws the error of the first tensor or counter that could not be read.
+  void real(std::string_view name, double& number);
+  /// Throws the error of the first tensor or number that could not be read.
   void expect_whole() const {
     if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
+  // Keeps the first error.
+  void attempt(Call<void()> read);
+
   Restore& restore_;
   std::vector<float> values_;  // of one tensor
   std::exception_ptr failure_;
@@ -277,13 +271,13 @@ class Checkpoints final : public Keeper {
     return common_number(trainer_.comm(), newest);
   }
 
-  // A floating-point member is stored as the bits of an f64.
   template <StateVisitor V>
   static void visit(V& visitor, FitPosition& position) {
     FitPosition::fields(position, [&](std::string_view name, auto& member) {
-      auto number = std::bit_cast<std::int64_t>(member);
-      visitor.counter(concat("fit.", name), number);
-      member = std::bit_cast<std::remove_reference_t<decltype(member)>>(number);
+      if constexpr (std::is_same_v<decltype(member), double&>)
+        visitor.real(concat("fit.", name), member);
+      else
+        visitor.counter(concat("fit.", name), member);
     });
   }
 
@@ -320,68 +314,69 @@ CONVOY_FUNCTION void Restore::compare(std::string_view name, const std::string& 
 }
 
 CONVOY_FUNCTION void Restore::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
-  if (name.starts_with("ranks."))
-    own(name, [&](const io::Safetensors& file) {
-      expect_exchange(file, name);
-      file.read(name, shape, values);
-    });
-  else if (const std::string_view weights = name_of_weights(name); !weights.empty())
+  if (const std::string_view weights = name_of_weights(name); !weights.empty())
     model_.read(weights, shape, values);
-  else
-    training_.read(name, shape, values);
+  else if (const io::Safetensors* const file = file_of(name))
+    file->read(name, shape, values);
 }
 
 CONVOY_FUNCTION void Restore::counter(std::string_view name, std::int64_t& number) {
-  if (name.starts_with("ranks."))
-    own(name, [&](const io::Safetensors& file) {
-      expect_exchange(file, name);
-      number = file.read_number(name);
-    });
-  else {
-    expect_exchange(training_, name);
-    const std::int64_t read = training_.read_number(name);
-    expect_possible(name, read);
-    number = read;
-  }
-}
-
-CONVOY_FUNCTION void Restore::expect_possible(std::string_view name, std::int64_t number) const {
-  const bool real = name == "fit.loss" || name == "fit.best" || name == "fit.accuracy" || name == "lr_factor";
-  if (real) {
-    if (is_nan(std::bit_cast<double>(number)))
-      fail<CheckpointError>(training_.path().string(), ": ", name, " is not a number");
-    return;
-  }
-  // All others are counts, of which only the lead may be negative.
+  const io::Safetensors* const file = file_of(name);
+  if (file == nullptr) return;
+  const std::int64_t read = file->read_number(name);
+  // Only the lead may be negative. Which numbers a rank's own state may have, the exchange and the Exec know.
   constexpr std::int64_t most = std::int64_t{1} << 48;
   const std::int64_t least = name == "schedule_lead" ? -most : 0;
-  if (number < least || number > most)
-    fail<CheckpointError>(training_.path().string(), ": ", name, " is ", number, ", expected ", least, " to ",
+  if (file == &training_ && (read < least || read > most))
+    fail<CheckpointError>(file->path().string(), ": ", name, " is ", read, ", expected ", least, " to ",
                           most);
+  number = read;
 }
 
-CONVOY_FUNCTION void Restore::expect_exchange(const io::Safetensors& file, std::string_view name) {
-  if (!is_of_exchange(name) || file.find(name) != nullptr) return;
-  fail<CheckpointError>(file.path().string(), " has no ", name,
-                        ", which this trainer's exchange needs; resume with the exchange that the "
-                        "checkpoint was written with");
+CONVOY_FUNCTION void Restore::real(std::string_view name, double& number) {
+  const io::Safetensors* const file = file_of(name);
+  if (file == nullptr) return;
+  const auto read = std::bit_cast<double>(file->read_number(name));
+  if (is_nan(read)) fail<CheckpointError>(file->path().string(), ": ", name, " is not a number");
+  number = read;
+}
+
+CONVOY_FUNCTION const io::Safetensors* Restore::file_of(std::string_view name) const {
+  const bool of_rank = name.starts_with("ranks.");
+  if (of_rank && !own_) {
+    if (!is_of_exchange(name)) return nullptr;
+    fail<CheckpointError>(training_.path().string(), " was written by ", training_.read_number("world"),
+                          " ranks, of which ", training_.read_number("workers"),
+                          " are workers; the state of a rank's exchange (", name,
+                          ") can only be restored with the same numbers of both");
+  }
+  const io::Safetensors& file = of_rank ? *own_ : training_;
+  if (is_of_exchange(name) && file.find(name) == nullptr)
+    fail<CheckpointError>(file.path().string(), " has no ", name,
+                          ", which this trainer's exchange needs; resume with the exchange that the "
+                          "checkpoint was written with");
+  return &file;
 }
 
 CONVOY_FUNCTION void Rehearsal::tensor(std::string_view name, const Shape& shape, std::span<float> values) {
-  if (failure_) return;
-  try {
+  attempt([&] {
     values_.resize(values.size());
     restore_.tensor(name, shape, values_);
-  } catch (...) {
-    failure_ = std::current_exception();
-  }
+  });
 }
 
 CONVOY_FUNCTION void Rehearsal::counter(std::string_view name, std::int64_t& number) {
+  attempt([&, read = number]() mutable { restore_.counter(name, read); });
+}
+
+CONVOY_FUNCTION void Rehearsal::real(std::string_view name, double& number) {
+  attempt([&, read = number]() mutable { restore_.real(name, read); });
+}
+
+CONVOY_FUNCTION void Rehearsal::attempt(Call<void()> read) {
   if (failure_) return;
   try {
-    std::int64_t read = number;
-    restore_.counter(name, read);
+    read();
   } catch (...) {
     failure_ = std::current_exception();
   }

@@ -19,6 +19,7 @@
 
 #if CONVOY_DEFINITIONS
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <system_error>
 
@@ -86,9 +87,10 @@ class Snapshot final : public StateSink {
   void shard(std::string_view slot, Range elements, Compute compute) override;
   void read_shards(std::string_view slot, Range elements, std::span<float> values) override;
   void counter(std::string_view name, std::int64_t& number) override;
+  void real(std::string_view name, double& number) override;  ///< is stored as its bits
 
  private:
-  // The file of a tensor or counter, and its name there; null if this rank does not write it.
+  // The file of a tensor or number, and its name there; null if this rank does not write it.
   std::pair<io::SafetensorsWriter*, std::string> place(std::string_view name);
 };
 
@@ -159,6 +161,11 @@ CONVOY_FUNCTION void Snapshot::read_shards(std::string_view slot, Range elements
 CONVOY_FUNCTION void Snapshot::counter(std::string_view name, std::int64_t& number) {
   auto [file, there] = place(name);
   if (file != nullptr) file->add_number(std::move(there), number);
+}
+
+CONVOY_FUNCTION void Snapshot::real(std::string_view name, double& number) {
+  auto bits = std::bit_cast<std::int64_t>(number);
+  counter(name, bits);
 }
 #endif
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,13 +24,15 @@ namespace convoy::train {
 
 /// A visitor of state.
 ///   `tensor(name, shape, values)`   floats in canonical order
-///   `counter(name, value)`          a number
+///   `counter(name, value)`          an integer
+///   `real(name, value)`             a double
 /// With Visit::write, the visitor may change `values` and `value`.
 template <class V>
 concept StateVisitor = requires(V& v, std::string_view name, const Shape& shape, std::span<float> values,
-                                std::int64_t& number) {
+                                std::int64_t& number, double& real) {
   v.tensor(name, shape, values);
   v.counter(name, number);
+  v.real(name, real);
 };
 
 enum class Visit : bool { read, write };
@@ -48,17 +49,22 @@ class AnyVisitor {
         }),
         counter_([](void* it, std::string_view name, std::int64_t& number) {
           static_cast<V*>(it)->counter(name, number);
+        }),
+        real_([](void* it, std::string_view name, double& number) {
+          static_cast<V*>(it)->real(name, number);
         }) {}
 
   void tensor(std::string_view name, const Shape& shape, std::span<float> values) const {
     tensor_(visitor_, name, shape, values);
   }
   void counter(std::string_view name, std::int64_t& number) const { counter_(visitor_, name, number); }
+  void real(std::string_view name, double& number) const { real_(visitor_, name, number); }
 
  private:
   void* visitor_;
   void (*tensor_)(void*, std::string_view, const Shape&, std::span<float>);
   void (*counter_)(void*, std::string_view, std::int64_t&);
+  void (*real_)(void*, std::string_view, double&);
 };
 
 /// Memory of a visit, which all its tensors use in turn: new pages would take longer than the copies.
@@ -291,22 +297,20 @@ void visit_optimizer(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visit
   }
 }
 
-/// Visits the counters `steps`, `schedule_lead`, `epochs_begun`, `lr_factor` (the bits of an f64) and
-/// `skipped` of a replica.
+/// Visits the counters `steps`, `schedule_lead`, `epochs_begun` and `skipped` of a replica, and its real
+/// `lr_factor`.
 template <class Rule, class Comm, class Exec>
 void visit_counters(Replica<Rule, Comm, Exec>& replica, const AnyVisitor& visitor, Visit how) {
   Counters counters = replica.counters();
   // A rank that updates nothing has decided nothing.
   const bool updates = !replica.comm().updates(replica.buckets()).empty();
   std::int64_t skipped = common_number(replica.comm(), updates ? replica.optimizer().skipped() : -1);
-  auto factor = std::bit_cast<std::int64_t>(counters.lr_factor);
   visitor.counter("steps", counters.steps);
   visitor.counter("schedule_lead", counters.schedule_lead);
   visitor.counter("epochs_begun", counters.epochs_begun);
-  visitor.counter("lr_factor", factor);
+  visitor.real("lr_factor", counters.lr_factor);
   visitor.counter("skipped", skipped);
   if (how == Visit::read) return;
-  counters.lr_factor = std::bit_cast<double>(factor);
   replica.counters() = counters;
   replica.optimizer().set_skipped(skipped);
 }

@@ -41,6 +41,7 @@ class StateSink {
   /// Within a `compute` of rank 0: copies what the shards of the other ranks have of these elements.
   virtual void read_shards(std::string_view slot, Range elements, std::span<float> values) = 0;
   virtual void counter(std::string_view name, std::int64_t& number) = 0;
+  virtual void real(std::string_view name, double& number) = 0;
 
  protected:
   ~StateSink() = default;

@@ -53,6 +53,7 @@ class WeightLoader {
   explicit WeightLoader(const std::filesystem::path& path, const WeightsOptions& options = {});
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
   void counter(std::string_view, std::int64_t&) {}
+  void real(std::string_view, double&) {}
   /// Call after all weights were visited.
   LoadedWeights report();
 
@@ -69,6 +70,7 @@ class WeightSaver {
   explicit WeightSaver(const WeightsOptions& options) : options_(options) {}
   void tensor(std::string_view name, const Shape& shape, std::span<float> values);
   void counter(std::string_view, std::int64_t&) {}
+  void real(std::string_view, double&) {}
   /// Throws CheckpointError if the file cannot be written.
   void write(const std::filesystem::path& path);
 
