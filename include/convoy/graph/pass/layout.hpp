@@ -34,22 +34,13 @@ constexpr std::int64_t align_slot(std::int64_t size) {
   return (size + slot_alignment - 1) / slot_alignment * slot_alignment;
 }
 
-/// Writes the live taps of each parameter: those of a convolution's weight, unless uses of the weight
-/// disagree on them; empty (0 by 0) for all other parameters, which are live as a whole.
+/// Writes the live taps of each parameter: those of a convolution's weight, which no other operation uses;
+/// empty (0 by 0) for all other parameters, which are live as a whole.
 constexpr void find_live_taps(const Graph& g, Taps* taps) {
   for (int p = 0; p < g.count.parameters; ++p) taps[p] = {};
   for (int n = 0; n < g.count.nodes; ++n) {
     if (g.nodes[n].uses > 0)
       taps[g.parameter(n, 0)] = operation_taps[static_cast<std::size_t>(g.nodes[n].op)](g, n);
-  }
-  // Taps that are dead in one use of a weight may be live in another.
-  for (int n = 0; n < g.count.nodes; ++n) {
-    for (int k = 0; k < g.nodes[n].uses; ++k) {
-      const int p = g.parameter(n, k);
-      if (taps[p].count() == 0) continue;
-      const auto live = operation_taps[static_cast<std::size_t>(g.nodes[n].op)];
-      if (k != 0 || !(live(g, n) == taps[p])) taps[p] = {};
-    }
   }
 }
 
