@@ -174,6 +174,45 @@ TEST_CASE("a symbolic link stays, and the file that it leads to is written") {
   CHECK(content(output) == "text");
 }
 
+TEST_CASE("a circle of symbolic links cannot be written, and stays") {
+  const TemporaryFolder scratch;
+  const fs::path link = scratch.path / "link", back = scratch.path / "back";
+  fs::create_symlink(back, link);
+  fs::create_symlink(link, back);
+  const std::string said = link.string() + " cannot be written: Too many levels of symbolic links";
+  CHECK_THROWS_WITH_AS(expect_writable(link), said.c_str(), Error);
+  CHECK_THROWS_WITH_AS(write_file(link, "text"), said.c_str(), Error);
+  CHECK(fs::is_symlink(link));
+  CHECK(fs::is_symlink(back));
+}
+
+TEST_CASE("a replaced file keeps its permissions") {
+  const TemporaryFolder scratch;
+  const fs::path path = scratch.path / "result.json";
+  for (const fs::perms permissions : {fs::perms::owner_read | fs::perms::owner_write, fs::perms(0664)}) {
+    write_file(path, "first");
+    fs::permissions(path, permissions);
+    write_file(path, "second");
+    CHECK(content(path) == "second");
+    CHECK(fs::status(path).permissions() == permissions);
+  }
+}
+
+TEST_CASE("a name may be as long as the filesystem allows") {
+  const TemporaryFolder scratch;
+  for (const std::size_t length : {250, 251, 255}) {
+    const fs::path path = scratch.path / std::string(length, 'n');
+    expect_writable(path);
+    write_file(path, "text");
+    CHECK(content(path) == "text");
+  }
+  const fs::path longer = scratch.path / std::string(256, 'n');
+  const std::string said = longer.string() + " cannot be written: File name too long";
+  CHECK_THROWS_WITH_AS(expect_writable(longer), said.c_str(), Error);
+  CHECK_THROWS_WITH_AS(write_file(longer, "text"), said.c_str(), Error);
+  CHECK(std::distance(fs::directory_iterator(scratch.path), {}) == 3);
+}
+
 TEST_CASE("a file that is locked is locked by nobody else, until the holder releases it or ends") {
   const TemporaryFolder scratch;
   const fs::path path = scratch.path / "lock";

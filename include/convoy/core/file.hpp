@@ -30,10 +30,10 @@ namespace convoy {
 std::string read_file(const std::filesystem::path& path);
 
 /// Writes a text to a temporary file next to `path`, syncs it and renames it to `path`, so that a reader sees
-/// either the old content or the new. A symbolic link stays, and the file that it leads to is written. Throws
-/// Error with the system's reason if any of this fails, including on a full disk; the old content is then
-/// unchanged. What cannot be replaced is written in place: a pipe, a device, and a file that is itself
-/// mounted, as containers do with single files.
+/// either the old content or the new. The permissions of a replaced file stay. A symbolic link stays, and
+/// the file that it leads to is written. Throws Error with the system's reason if any of this fails,
+/// including on a full disk; the old content is then unchanged. What cannot be replaced is written in place:
+/// a pipe, a device, and a file that is itself mounted, as containers do with single files.
 void write_file(const std::filesystem::path& path, std::string_view text);
 /// The same for a text of `parts` parts. `part(i)` returns part i, which is written before the next call.
 /// What `part` throws passes through, and the old content is unchanged.
@@ -76,14 +76,23 @@ inline bool is_special(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
 }
-/// The file that `path` leads to: renaming to a link would replace the link.
-inline std::filesystem::path behind_links(std::filesystem::path path) {
+/// The file that `path` leads to: renaming to a link would replace the link. Throws Error for a circle of
+/// links.
+inline std::filesystem::path behind_links(const std::filesystem::path& path) {
   std::error_code ignored;
-  for (int links = 0; links < 40 && std::filesystem::is_symlink(path, ignored); ++links)
-    path = path.parent_path() / std::filesystem::read_symlink(path, ignored);
-  return path;
+  std::filesystem::path to = path;
+  for (int links = 0; std::filesystem::is_symlink(to, ignored); ++links) {
+    if (links == 40) fail(path.string(), " cannot be written: ", std::strerror(ELOOP));
+    to = to.parent_path() / std::filesystem::read_symlink(to, ignored);
+  }
+  return to;
 }
-inline std::filesystem::path beside(const std::filesystem::path& path) { return path.string() + ".part"; }
+/// The temporary file for `path`. A long name does not become longer: filesystems allow 255 bytes.
+inline std::filesystem::path beside(const std::filesystem::path& path) {
+  std::string name = path.filename().string();
+  if (name.size() > 250) name.resize(name.size() - 5);
+  return path.parent_path() / (name + ".part");
+}
 }  // namespace detail
 
 CONVOY_FUNCTION std::string read_file(const std::filesystem::path& path) {
@@ -124,6 +133,8 @@ CONVOY_FUNCTION void write_file(const std::filesystem::path& path, std::size_t p
   const std::filesystem::path beside = special ? path : detail::beside(target);
   std::FILE* const file = std::fopen(beside.c_str(), "wb");
   if (file == nullptr) fail(path.string(), " cannot be written: ", std::strerror(errno));
+  if (std::filesystem::is_regular_file(target, ignored))
+    std::filesystem::permissions(beside, std::filesystem::status(target, ignored).permissions(), ignored);
   int reason = 0;
   const auto expect = [&](bool done) {
     if (!done && reason == 0) reason = errno;
