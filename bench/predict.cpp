@@ -236,10 +236,12 @@ std::string percent(double share) {
 void print(const Options& o, const sim::Setting& setting, const std::vector<Prediction>& ranked,
            std::string_view unit) {
   const sim::Cluster& cluster = setting.cluster;
-  std::printf("%s, batches of %d on %d ranks of %d nodes: %s\n", name_of(o).c_str(), o.batch, cluster.ranks(),
-              cluster.node_count(), cluster.name.c_str());
-  std::printf("alone %.3f ms a step, %zu buckets, %.2f MiB\n\n", 1e3 * setting.work.alone(),
-              setting.work.buckets.size(), static_cast<double>(setting.work.bytes()) / (1 << 20));
+  std::printf("%s, batches of %d on %s of %s: %s\n", name_of(o).c_str(), o.batch,
+              counted(cluster.ranks(), "rank").c_str(), counted(cluster.node_count(), "node").c_str(),
+              cluster.name.c_str());
+  std::printf("alone %.3f ms a step, %s, %.2f MiB\n\n", 1e3 * setting.work.alone(),
+              counted(setting.work.buckets.size(), "bucket").c_str(),
+              static_cast<double>(setting.work.bytes()) / (1 << 20));
   std::printf("%-18s %12s %12s %14s %12s  %-28s %s\n", "comm", "step ms", "exposed ms",
               concat(unit, "/s").c_str(), "scalability", "binds", "busiest link");
   for (const Prediction& p : ranked) {
@@ -284,8 +286,8 @@ void run(const CLI::App& app, Options& o) {
   const sim::Cluster described = sim::read_cluster(o.cluster);
   for (const sim::Nodes& some : described.nodes)
     if (o.ranks_per_node > some.ranks) {
-      std::cerr << "predict: --ranks-per-node " << o.ranks_per_node << " is more than the " << some.ranks
-                << " workers that " << o.cluster << " describes in a node\n";
+      std::cerr << "predict: --ranks-per-node " << o.ranks_per_node << " is more than the "
+                << counted(some.ranks, "worker") << " that " << o.cluster << " describes in a node\n";
       break;
     }
   setting.cluster = described.sized(o.nodes, o.ranks_per_node);

@@ -240,8 +240,9 @@ void look_around(Findings& found, const mpi::Session& session) {
         "a rank is bound to one processor, which all its threads share: use mpirun --bind-to none or "
         "--map-by slot:PE=N");
   if (most > found.machine.present)
-    found.warnings.push_back(concat("a node has ", most, " ranks on ", found.machine.present,
-                                    " processors: ranks that wait take time from those that compute"));
+    found.warnings.push_back(concat("a node has ", most, " ranks on ",
+                                    counted(found.machine.present, "processor"),
+                                    ": ranks that wait take time from those that compute"));
 }
 #endif
 
@@ -249,8 +250,9 @@ void warn(Findings& found) {
   const Machine& m = found.machine;
   const auto add = [&](auto&&... parts) { found.warnings.push_back(concat(parts...)); };
   if (m.quota > 0 && m.quota < m.processors)
-    add("this container sees ", m.processors, " processors, but its CPU quota is ", m.quota,
-        " processors: with more threads than that, the kernel stops threads in the middle of their work");
+    add("this container sees ", m.processors, " processors, but its CPU quota is ",
+        counted(m.quota, "processor"),
+        ": with more threads than that, the kernel stops threads in the middle of their work");
   if (!m.governor.empty() && m.governor != "performance")
     add("the frequency governor is ", m.governor,
         ": timings vary less with cpupower frequency-set -g performance");
@@ -260,7 +262,7 @@ void warn(Findings& found) {
         "(docker run --shm-size=8g)");
   const char* threads = std::getenv("OMP_NUM_THREADS");
   if (threads != nullptr && std::atoi(threads) > m.processors)
-    add("OMP_NUM_THREADS is ", threads, " on ", m.processors, " processors");
+    add("OMP_NUM_THREADS is ", threads, " on ", counted(m.processors, "processor"));
 #if !defined(CONVOY_HAS_MPI)
   add("this build has no MPI: ranks are threads of one process (Debian and Ubuntu: libopenmpi-dev)");
 #endif
@@ -286,8 +288,8 @@ void print(const Findings& f) {
   if (f.launched) {
     int ranks = 0;
     for (const int count : f.ranks_of_node) ranks += count;
-    std::printf("  allocation   %d rank%s on %zu node%s (", ranks, ranks == 1 ? "" : "s",
-                f.ranks_of_node.size(), f.ranks_of_node.size() == 1 ? "" : "s");
+    std::printf("  allocation   %s on %s (", counted(ranks, "rank").c_str(),
+                counted(f.ranks_of_node.size(), "node").c_str());
     for (std::size_t n = 0; n < f.ranks_of_node.size(); ++n)
       std::printf("%s%d", n > 0 ? " + " : "", f.ranks_of_node[n]);
     std::printf(")\n");

@@ -79,7 +79,7 @@ int rows_of(const io::Safetensors& file) {
   for (const auto& [name, tensor] : file.tensors()) {
     const std::int64_t own = tensor.shape.empty() ? 0 : tensor.shape[0];
     if (own < 1 || own != rows.value_or(own))
-      fail(file.path().string(), ": the tensor '", name, "' has ", own, " rows, expected ",
+      fail(file.path().string(), ": the tensor '", name, "' has ", counted(own, "row"), ", expected ",
            rows ? concat(*rows, ", as the other tensors have") : "at least 1");
     rows = own;
   }

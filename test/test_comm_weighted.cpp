@@ -137,6 +137,7 @@ TEST_CASE("gradients travel as without shares, whatever it wraps") {
 TEST_CASE("weights that are none are refused in one sentence") {
   const double nan = std::numeric_limits<double>::quiet_NaN(), huge = std::numeric_limits<double>::max();
   CHECK(refusal({1, 2, 3}) == "weighted: 3 weights for 2 workers; give one to each");
+  CHECK(refusal({1}) == "weighted: 1 weight for 2 workers; give one to each");
   CHECK(refusal({1, -2}) == "weighted: the weight of rank 1 is -2; it must be a number that is not negative");
   CHECK(refusal({nan, 1}).find("the weight of rank 0 is ") != std::string::npos);
   CHECK(refusal({1, 1 / 0.0}).find("the weight of rank 1 is inf") != std::string::npos);

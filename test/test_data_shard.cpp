@@ -162,6 +162,8 @@ TEST_CASE("batch plan: what cannot be divided is refused with both numbers") {
   };
   CHECK(contains(refusal(100, 51, {0, 2}),
                  "batch of 102 samples (51 on each of 2 ranks) is larger than the data set of 100"));
+  CHECK(contains(refusal(1, 2, {0, 1}),
+                 "batch of 2 samples (2 on each of 1 rank) is larger than the data set of 1 sample"));
   CHECK(refusal(100, 50, {0, 2}).empty());
   CHECK(contains(refusal(100, 0, {0, 1}), "must be at least 1, not 0"));
   CHECK(contains(refusal(100, -3, {0, 1}), "must be at least 1, not -3"));

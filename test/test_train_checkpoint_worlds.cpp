@@ -41,7 +41,7 @@ TEST_CASE("a world of another size resumes at the next row, unless its exchange 
     FAIL("error feedback of two ranks was given to three");
   } catch (const CheckpointError& error) {
     CHECK(std::string(error.what())
-              .find("was written by 2 ranks, of which 2 are workers; the state of a rank's exchange (") !=
+              .find("was written by 2 ranks with 2 workers; the state of a rank's exchange (") !=
           std::string::npos);
   }
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "json_text.hpp"
+#include <convoy/core/error.hpp>
 #include <convoy/core/file.hpp>
 
 namespace examples {
@@ -87,7 +88,7 @@ void print_table(const Summary& s) {
     row("shares", shares);
   }
   row("device",
-      s.device + " " + s.precision + number(", %d thread%s a rank", s.threads, s.threads == 1 ? "" : "s"));
+      convoy::concat(s.device, ' ', s.precision, ", ", convoy::counted(s.threads, "thread"), " a rank"));
   row("steps", number("%lld (%s)", static_cast<long long>(s.fit.steps), name_of(s.fit.stopped)));
   row("throughput",
       number("%.1f samples/s%s", s.fit.samples_per_sec, s.fit.warm_up_left_out ? " after 20 steps" : ""));

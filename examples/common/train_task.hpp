@@ -58,7 +58,7 @@ void load_weights_of(const Options& o, const Task& task, Trainer& trainer) {
              " unexpected, ", count_and_some(of_other_shape), " of another shape");
   if (loaded.loaded == 0) fail<CheckpointError>(o.weights, " has no tensor that fits the model: ", others);
   if (trainer.rank() == 0 && !o.quiet)
-    std::cout << o.weights << ": " << loaded.loaded << " tensors loaded, " << others << '\n';
+    std::cout << o.weights << ": " << counted(loaded.loaded, "tensor") << " loaded, " << others << '\n';
 }
 
 /// Whether an exchange counts what it sends. MPI does not tell what MPI_Allreduce sends.
@@ -82,7 +82,7 @@ void evaluate_only(const Options& o, const Task& task, Trainer& trainer,
   if (trainer.rank() != 0) return;
   std::cout << set << " loss:" << all.loss;
   if (all.accuracy) std::cout << ", " << set << " accuracy:" << *all.accuracy;
-  std::cout << " (" << all.rows << " rows, " << of << ")\n";
+  std::cout << " (" << counted(all.rows, "row") << ", " << of << ")\n";
 }
 
 /// Says which options are not those of the run that is resumed.

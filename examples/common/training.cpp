@@ -20,8 +20,9 @@ int threads_of(const Options& o, const Program& program, int ranks, bool speak) 
   const int there = processors();
   const int threads = o.threads > 0 ? o.threads : replays(o) ? 1 : std::max(1, there / ranks);
   if (speak && !replays(o) && threads * ranks > there)
-    std::cerr << program.name << ": " << ranks << (ranks == 1 ? " rank of " : " ranks of ") << threads
-              << " threads share " << there << " processors here (under mpirun, --bind-to none frees them)\n";
+    std::cerr << concat(program.name, ": ", counted(ranks, "rank"), " of ", counted(threads, "thread"),
+                        " on only ", counted(there, "processor"),
+                        " here (under mpirun, --bind-to none frees them)\n");
   return threads;
 }
 

@@ -16,8 +16,8 @@ template <class T>
 const T& own(const std::vector<T>& list, std::string_view option, int worker, int workers) {
   if (list.size() == 1) return list.front();
   if (static_cast<int>(list.size()) != workers)
-    fail<ConfigError>(option, " names ", list.size(), " machines for ", workers,
-                      " workers: name one for all, or one for each");
+    fail<ConfigError>(option, " names ", list.size(), " machines for ", counted(workers, "worker"),
+                      ": name one for all, or one for each");
   return list[static_cast<std::size_t>(worker)];
 }
 

@@ -24,7 +24,8 @@ std::vector<double> shares_of(std::vector<double> weights, int workers, std::str
 CONVOY_FUNCTION std::vector<double> shares_of(std::vector<double> weights, int workers,
                                               std::string_view what) {
   if (weights.size() != static_cast<std::size_t>(workers))
-    fail<ConfigError>("weighted: ", weights.size(), " weights for ", workers, " workers; give one to each");
+    fail<ConfigError>("weighted: ", counted(weights.size(), "weight"), " for ", counted(workers, "worker"),
+                      "; give one to each");
   double total = 0;
   for (std::size_t r = 0; r < weights.size(); ++r) {
     if (!(weights[r] >= 0) || !is_finite(weights[r]))

@@ -130,6 +130,12 @@ std::string concat(const Parts&... parts) {
   return detail::join({detail::Part(parts)...});
 }
 
+/// A number with its noun, whose plural ends in s: "1 rank", "2 ranks".
+template <class Number>
+std::string counted(Number count, std::string_view noun) {
+  return concat(count, ' ', noun, count == 1 ? "" : "s");
+}
+
 /// Appends an item to a comma-separated list.
 inline void append_item(std::string& list, std::string_view item) {
   list.append(list.empty() ? "" : ", ").append(item);

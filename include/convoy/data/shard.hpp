@@ -67,7 +67,7 @@ class BatchPlan {
       : samples_(static_cast<std::int64_t>(samples)), shard_(shard), batch_(batch) {
     if (batch < 1) fail<ConfigError>("data: the batch must be at least 1, not ", batch);
     if (shard.world < 1 || shard.rank < 0 || shard.rank >= shard.world)
-      fail<ConfigError>("data: there is no rank ", shard.rank, " of ", shard.world, " ranks");
+      fail<ConfigError>("data: there is no rank ", shard.rank, " of ", counted(shard.world, "rank"));
     check_shares();
     if (samples == 0) fail<ConfigError>("data: the data set holds no samples");
     if (samples > std::size_t{1} << 62)
@@ -79,8 +79,9 @@ class BatchPlan {
     copies_ = shard.unsharded ? shard.world : 1;
     global_ = shard.unsharded ? batch : batch * shard.world;
     if (global_ > samples_ && !allow_short)
-      fail<ConfigError>("data: a batch of ", global_, " samples (", batch, " on each of ", shard.world,
-                        " ranks) is larger than the data set of ", samples, " samples");
+      fail<ConfigError>("data: a batch of ", global_, " samples (", batch, " on each of ",
+                        counted(shard.world, "rank"), ") is larger than the data set of ",
+                        counted(samples, "sample"));
     steps_ = (samples_ + global_ - 1) / global_;
     const std::int64_t rest = samples_ - (steps_ - 1) * global_;
     last_ = samples_ - rest;
@@ -129,7 +130,8 @@ class BatchPlan {
     const auto shares = shard_.shares;
     if (shares.empty()) return;
     if (shares.size() != static_cast<std::size_t>(shard_.world))
-      fail<ConfigError>("data: ", shares.size(), " shares for ", shard_.world, " ranks; give one to each");
+      fail<ConfigError>("data: ", counted(shares.size(), "share"), " for ", counted(shard_.world, "rank"),
+                        "; give one to each");
     double sum = 0;
     for (std::size_t r = 0; r < shares.size(); ++r) {
       if (!(shares[r] >= 0))

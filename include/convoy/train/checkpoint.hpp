@@ -345,10 +345,10 @@ CONVOY_FUNCTION const io::Safetensors* Restore::file_of(std::string_view name) c
   const bool of_rank = name.starts_with("ranks.");
   if (of_rank && !own_) {
     if (!is_of_exchange(name)) return nullptr;
-    fail<CheckpointError>(training_.path().string(), " was written by ", training_.read_number("world"),
-                          " ranks, of which ", training_.read_number("workers"),
-                          " are workers; the state of a rank's exchange (", name,
-                          ") can only be restored with the same numbers of both");
+    fail<CheckpointError>(
+        training_.path().string(), " was written by ", counted(training_.read_number("world"), "rank"),
+        " with ", counted(training_.read_number("workers"), "worker"), "; the state of a rank's exchange (",
+        name, ") can only be restored with the same numbers of both");
   }
   const io::Safetensors& file = of_rank ? *own_ : training_;
   if (is_of_exchange(name) && file.find(name) == nullptr)
