@@ -22,6 +22,7 @@ class OnnxWeights {
       model_->weight(weights, shape, values);
   }
   void counter(std::string_view, std::int64_t&) {}
+  void real(std::string_view, double&) {}
 
  private:
   io::onnx::Model* model_;
