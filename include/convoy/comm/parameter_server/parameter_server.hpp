@@ -219,11 +219,12 @@ CONVOY_FUNCTION void ClientAndServer::wait(const char* what, bool (*done)(Client
 /// workers have the same parameters; in between only the servers update the parameters. In a step, a worker
 /// sends each server its part of each bucket's gradients. The step is over when the parameters have come
 /// back; the parameters of a bucket may be written from the bucket's `begin` on. With sync, all workers make
-/// the same number of steps. If an exception has ended a training on all workers, the next `serve` begins
-/// another one with worker 0's parameters, or throws CommError on all of them if a worker was in the middle
-/// of a step. Gradients and parameters are read and written in place: worker 0's parameters must stay as they
-/// are from `serve` to the end of its first step, and a server may add up gradients in its own gradient
-/// arena.
+/// the same number of steps. If an exception has ended a training on all workers, whose servers are among
+/// them, the next `serve` begins another one with worker 0's parameters. It throws CommError on all of them
+/// if a worker was in the middle of a step, or if the servers are ranks beside the workers, which are still
+/// within the first `serve`. Gradients and parameters are read and written in place: worker 0's parameters
+/// must stay as they are from `serve` to the end of its first step, and a server may add up gradients in its
+/// own gradient arena.
 class AnyParameterServer : public OnSpans<AnyParameterServer> {
  public:
   using Space = memory::Host;
