@@ -6,11 +6,13 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <convoy/comm/parameter_server/server_state.hpp>
+#include <convoy/core/error.hpp>
 
 using namespace convoy;
 using comm::detail::ServerState;
@@ -215,6 +217,19 @@ Seen explore(int n, int parts, int steps, comm::Consistency consistency, Decisio
   return seen;
 }
 
+/// What a server did, for example "keep 1.0@2" for worker 1's gradients of part 0 in step 2, or
+/// "apply 1.0@2 #3" for the third update.
+struct Done {
+  std::vector<std::string> all;
+  void operator()(const ServerState::Action& a) {
+    constexpr const char* kinds[] = {"keep", "add", "arrive", "decide", "apply", "reply"};
+    all.push_back(concat(kinds[a.kind], ' ', a.worker, '.', a.part, '@', a.step));
+    if (a.count != 0) all.back() += concat(" #", a.count);
+  }
+  std::vector<std::string> taken() { return std::exchange(all, {}); }
+};
+using Actions = std::vector<std::string>;
+
 }  // namespace
 
 TEST_CASE("sync: every order of messages gives the same result, in the order of workers") {
@@ -311,4 +326,45 @@ TEST_CASE("whoever is behind is awaited, and between steps nobody is") {
   for (int p = 0; p < 2; ++p) state.push(2, p, nothing);
   state.goodbye(0, nothing);
   CHECK(state.awaited() == 1);
+}
+
+TEST_CASE("stale: a worker that has left holds nobody back, and gets the final parameters") {
+  Done done;
+  ServerState state(2, 2, {false, 0});
+  state.push(0, 0, done);
+  state.push(0, 1, done);
+  CHECK(done.taken() == Actions{"keep 0.0@0", "apply 0.0@0 #1", "keep 0.1@0", "apply 0.1@0 #1"});
+  state.goodbye(1, done);
+  CHECK(done.taken() == Actions{"reply 0.0@0", "reply 0.1@0"});
+  state.push(0, 0, done);
+  CHECK(done.taken() == Actions{"keep 0.0@1", "apply 0.0@1 #2", "reply 0.0@1"});
+  state.push(0, 1, done);
+  done.taken();
+  state.goodbye(0, done);
+  CHECK(done.taken() == Actions{"reply 0.0@2", "reply 0.1@2", "reply 1.0@0", "reply 1.1@0"});
+  CHECK(state.over());
+  CHECK(state.updates() == 2);
+  CHECK(ServerState(2, 0, {false, 0}).updates() == -1);
+}
+
+TEST_CASE(
+    "sync with a rule that decides: steps and updates are counted, also after a training that broke off") {
+  Done done;
+  ServerState state(2, 2, {});
+  state.decide_first(true);
+  state.set_updates(5);
+  for (int w = 0; w < 2; ++w) state.push(w, 0, done);
+  CHECK(done.taken() == Actions{"keep 0.0@0", "add 1.0@0", "arrive 1.0@0 #6"});
+  state.start_over();  // the second part never came
+  for (int p = 0; p < 2; ++p)
+    for (int w = 0; w < 2; ++w) state.push(w, p, done);
+  CHECK(done.taken() == Actions{"keep 0.0@0", "add 1.0@0", "arrive 1.0@0 #6", "keep 0.1@0", "add 1.1@0",
+                                "arrive 1.1@0 #6", "decide 1.1@0"});
+  state.arrive_again(done);
+  CHECK(done.taken() == Actions{"arrive 1.0@0 #6", "arrive 1.1@0 #6"});
+  state.decided(done);
+  CHECK(done.taken() == Actions{"apply 1.0@0 #6", "reply 0.0@0", "reply 1.0@0", "apply 1.1@0 #6",
+                                "reply 0.1@0", "reply 1.1@0"});
+  for (int w = 0; w < 2; ++w) state.push(w, 0, done);
+  CHECK(done.taken() == Actions{"keep 0.0@1", "add 1.0@1", "arrive 1.0@1 #7"});
 }
