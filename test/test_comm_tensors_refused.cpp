@@ -121,6 +121,8 @@ TEST_CASE("what cannot be registered is refused") {
     return said;
   };
   CHECK(refused({{"a", a}, {"a", a}}) == "two gradients are called a");
+  CHECK(refused({{"a", a}, {"b", std::span(a).first(0)}, {"a", std::span(a).first(0)}}) ==
+        "two gradients are called a");
   CHECK(refused({{"", a}}) == "gradient 0 of 1 has no name");
   CHECK(refused({{"a", std::span<float>(static_cast<float*>(nullptr), 3)}}) ==
         "gradient 0 (a) has 3 elements and no memory");
@@ -140,26 +142,30 @@ TEST_CASE("what cannot be registered is refused") {
 }
 
 TEST_CASE("a rank that ends its step without a tensor names it, and the others name that rank") {
-  Said said(3);
-  on_threads(3, [&](const Threads& endpoint) {
-    Ring exchange(endpoint, options);
-    std::vector<std::vector<float>> tensors(4, std::vector<float>(50));
-    GradientBuckets gradients(exchange, named(tensors), {.bucket_bytes = 0});
-    said.listen(exchange.rank(), [&] {
-      for (int t = 0; t < 4; ++t)
-        if (exchange.rank() != 1 || t < 2) gradients.ready(t);
-      gradients.wait();
+  for (const int marked : {1, 2, 3}) {
+    Said said(3);
+    on_threads(3, [&](const Threads& endpoint) {
+      Ring exchange(endpoint, options);
+      std::vector<std::vector<float>> tensors(4, std::vector<float>(50));
+      GradientBuckets gradients(exchange, named(tensors), {.bucket_bytes = 0});
+      said.listen(exchange.rank(), [&] {
+        for (int t = 0; t < 4; ++t)
+          if (exchange.rank() != 1 || t < marked) gradients.ready(t);
+        gradients.wait();
+      });
     });
-  });
-  CHECK(said.what[1] ==
-        "rank 1: gradient tensor 2: the step ended before rank 1 marked it as ready or unused (nor 1 "
-        "others); set find_unused if a step may leave gradients unused");
-  for (std::size_t r : {std::size_t{0}, std::size_t{2}}) {
-    CHECK(said.culprit[r] == 1);
-    CHECK(contains(said.what[r], concat("rank ", r, ": gradient tensor ")));
-    CHECK(contains(said.what[r], "gradient tensor 2: the step ended before rank 1 marked it"));
+    const char* const others[] = {"", " (nor 2 others)", " (nor 1 other)", ""};
+    const std::string sentence =
+        concat("gradient tensor ", marked, ": the step ended before rank 1 marked it as ready or unused",
+               others[marked], "; set find_unused if a step may leave gradients unused");
+    CHECK(said.what[1] == concat("rank 1: ", sentence));
+    for (std::size_t r : {std::size_t{0}, std::size_t{2}}) {
+      CHECK(said.culprit[r] == 1);
+      CHECK(contains(said.what[r], concat("rank ", r, ": gradient tensor ")));
+      CHECK(contains(said.what[r], sentence.substr(0, sentence.find(" as ready"))));
+    }
+    CHECK(said.culprit[1] == 1);
   }
-  CHECK(said.culprit[1] == 1);
 }
 
 TEST_CASE("after a step that failed, each call says why, and no wait succeeds") {

@@ -311,10 +311,11 @@ CONVOY_FUNCTION void GradientBuckets::refuse_unmarked() {
   const auto missing = std::count(marks_.begin(), marks_.end(), Mark::none);
   const int me = carrier_->rank();
   const std::string which(name_of(static_cast<int>(first - marks_.begin())));
-  const CommError error({me, -1, concat("gradient ", which), 0, 0, 0, me},
-                        concat("the step ended before rank ", me, " marked it as ready or unused",
-                               missing > 1 ? concat(" (nor ", missing - 1, " others)") : std::string(),
-                               "; set find_unused if a step may leave gradients unused"));
+  const CommError error(
+      {me, -1, concat("gradient ", which), 0, 0, 0, me},
+      concat("the step ended before rank ", me, " marked it as ready or unused",
+             missing > 1 ? concat(" (nor ", counted(missing - 1, "other"), ")") : std::string(),
+             "; set find_unused if a step may leave gradients unused"));
   carrier_->fail_with(error);
   throw error;
 }
