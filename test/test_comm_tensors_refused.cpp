@@ -14,6 +14,7 @@
 
 #include "comm_said.hpp"
 #include "comm_tensors.hpp"
+#include <convoy/comm/tensors/broadcast.hpp>
 #include <convoy/comm/tensors/gradient_buckets.hpp>
 
 using namespace convoy;
@@ -276,6 +277,26 @@ TEST_CASE("a rank that dies between two buckets is named by every other") {
     for (int r = 0; r < ranks - 1; ++r) {
       INFO(said.what[static_cast<std::size_t>(r)]);
       CHECK(said.culprit[static_cast<std::size_t>(r)] == ranks - 1);
+    }
+  }
+}
+
+TEST_CASE("a broadcast whose root is gone ends with an error on the others") {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{6}}) {
+    Said said(3);
+    on_threads(3, [&](const Threads& endpoint) {
+      Ring exchange(endpoint, impatient);
+      std::vector<std::vector<float>> tensors(count, std::vector<float>(50));
+      const std::vector<NamedSpan> all = named(tensors);
+      // The root agrees as the others do, and sends nothing.
+      if (exchange.rank() == 1)
+        exchange.agree_on(comm::detail::registered("tensor", all).add("root", 1));
+      else
+        said.listen(exchange.rank(), [&] { comm::broadcast(exchange, all, 1); });
+    });
+    for (const std::size_t r : {std::size_t{0}, std::size_t{2}}) {
+      INFO(said.what[r]);
+      CHECK(said.culprit[r] == 1);
     }
   }
 }
