@@ -206,7 +206,8 @@ void train_task(const Options& o, const Task& task, const std::string& transport
   const train::FitReport report = fit(o, task, trainer, kept, recording);
   const std::int64_t sent = trainer.comm().traffic().bytes - sent_before;
   const double exchange = o.overlap ? trainer.exchange_seconds() : 0;
-  if (!o.onnx.empty()) train::save_onnx(trainer, o.onnx);
+  std::optional<io::onnx::Model> model;
+  if (!o.onnx.empty()) model.emplace(train::onnx_of(trainer));
   std::vector<std::vector<train::TimelineEvent>> events;
   if (!o.timeline.empty()) events = trainer.gather_timeline();
   if (trainer.rank() != 0) return;
@@ -216,6 +217,7 @@ void train_task(const Options& o, const Task& task, const std::string& transport
                         ", which the checkpoint has reached: no step is left\n");
   else if (!o.quiet)
     print_table(summary);
+  if (model) model->write(o.onnx);
   if (!o.json.empty()) write_json(summary, o.json);
   // After the result, which is worth more: a timeline is large, and the disk may be full.
   if (!o.timeline.empty()) train::write_timeline(o.timeline, events);

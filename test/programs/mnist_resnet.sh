@@ -67,6 +67,15 @@ if ! timeout 100 $run --data "$scratch/sound" --ranks 2 --background --overlap -
   failures=$((failures + 1))
 fi
 
+# The result is printed before the model is written.
+if [ -c /dev/full ]; then
+  refused "a model on a full disk" "^mnist_resnet: /dev/full cannot be written" "$program" --threads 1 --batch 4 --steps 1 \
+    --data "$scratch/sound" --comm none --onnx /dev/full
+  if ! grep -q "training loss" "$scratch/out"; then
+    echo "FAILED a result that comes before a model on a full disk"
+    failures=$((failures + 1))
+  fi
+fi
 # A run is recorded, and replayed by two ranks. Another replay has a published speed for each rank, and sends dead taps as published
 # exchanges do. A replay classifies nothing: its accuracy is null in JSON and empty in the table of steps.
 recorded="$program --threads 1 --batch 4 --steps 5 --quiet --data $scratch/sound"

@@ -28,15 +28,22 @@ class OnnxWeights {
   io::onnx::Model* model_;
 };
 
-/// Writes the trained model as a file of ONNX (opset 17): the inputs that its outputs need, these outputs,
-/// and its weights in f32 by their PyTorch names. All workers must call it together; rank 0 writes. May be
-/// called while servers serve. Throws ModelError as io::onnx::Model does, and CheckpointError on all workers
-/// if the file cannot be written.
+/// The trained model in ONNX (opset 17): the inputs that its outputs need, these outputs, and its weights in
+/// f32 by their PyTorch names. All workers must call it together, and any of them may write the result. May
+/// be called while servers serve. Throws ModelError as io::onnx::Model does.
 template <class Trainer>
-void save_onnx(Trainer& trainer, const std::filesystem::path& path) {
+io::onnx::Model onnx_of(Trainer& trainer) {
   io::onnx::Model model(trainer.plan);
   OnnxWeights weights(model);
   trainer.visit_weights(weights, Visit::read);
+  return model;
+}
+
+/// Writes that as a file. All workers must call it together; rank 0 writes. Throws CheckpointError on all
+/// workers if the file cannot be written.
+template <class Trainer>
+void save_onnx(Trainer& trainer, const std::filesystem::path& path) {
+  const io::onnx::Model model = onnx_of(trainer);
   write_on_rank_0(trainer, path, [&] { model.write(path); });
 }
 

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 #include <numeric>
 #endif
 
@@ -204,7 +205,7 @@ inline std::string form(graph::Gelu, const Site& s) {
     inner = s.add("Erf", {s.add("Mul", {x, s.file.number(std::sqrt(0.5f))})});
   } else {
     // sqrt(2 / pi) (x + 0.044715 x^3) as x (a + b x^2).
-    const double a = std::sqrt(2 / 3.14159265358979323846);
+    const double a = std::sqrt(2 / std::numbers::pi);
     const std::string square = s.add("Mul", {x, x});
     const std::string cubic = s.add("Mul", {square, s.file.number(static_cast<float>(a * 0.044715))});
     const std::string sum = s.add("Add", {cubic, s.file.number(static_cast<float>(a))});
