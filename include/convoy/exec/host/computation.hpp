@@ -32,8 +32,8 @@ struct HostOptions {
                     ///< share of them, unless OMP_NUM_THREADS is set
   bool canonical = false;  ///< keep parameters in the plan's order, for ranks whose processors would choose
                            ///< different orders
-  bool winograd = true;    ///< Winograd's algorithm (Lavin and Gray, 2016) for 3x3 convolutions of large maps
-                           ///< if oneDNN has it: half the time, rounding errors of about 1e-5 instead of 1e-6
+  bool winograd = true;  ///< Winograd's algorithm (Lavin and Gray, 2016) for 3x3 convolutions of large maps:
+                         ///< half the time, rounding errors of about 1e-5 instead of 1e-6 in f32
   int logits_mib = 128;  ///< the most memory for the logits of a linear layer with a cross-entropy, which are
                          ///< computed a block of labels at a time
   bool channels_last = false;  ///< keep images in nhwc; always so outside x86-64, and in bf16 with AMX

@@ -166,7 +166,6 @@ void for_each_of_order(Descriptor descriptor, Mix mix) {
 struct ProductShape {
   Descriptor src = nullptr, weights = nullptr, bias = nullptr, dst = nullptr;
   bool is_convolution = false;
-  dnnl_alg_kind_t algorithm = dnnl_convolution_direct;
   dnnl_dims_t strides = {}, dilates = {};  // a dilate is the number of elements skipped between two taps
   dnnl_dims_t padding_low = {}, padding_high = {};
 };
@@ -181,16 +180,16 @@ struct ProductShape {
   switch (direction) {
     case Direction::forward:
       return dnnl_convolution_forward_primitive_desc_create(
-          made, engine, dnnl_forward_training, s.algorithm, s.src, s.weights, s.bias, s.dst, s.strides,
-          s.dilates, s.padding_low, s.padding_high, attributes);
+          made, engine, dnnl_forward_training, dnnl_convolution_direct, s.src, s.weights, s.bias, s.dst,
+          s.strides, s.dilates, s.padding_low, s.padding_high, attributes);
     case Direction::data:
-      return dnnl_convolution_backward_data_primitive_desc_create(made, engine, s.algorithm, s.src, s.weights,
-                                                                  s.dst, s.strides, s.dilates, s.padding_low,
-                                                                  s.padding_high, hint, attributes);
+      return dnnl_convolution_backward_data_primitive_desc_create(
+          made, engine, dnnl_convolution_direct, s.src, s.weights, s.dst, s.strides, s.dilates, s.padding_low,
+          s.padding_high, hint, attributes);
     case Direction::weights:
       return dnnl_convolution_backward_weights_primitive_desc_create(
-          made, engine, s.algorithm, s.src, s.weights, s.bias, s.dst, s.strides, s.dilates, s.padding_low,
-          s.padding_high, hint, attributes);
+          made, engine, dnnl_convolution_direct, s.src, s.weights, s.bias, s.dst, s.strides, s.dilates,
+          s.padding_low, s.padding_high, hint, attributes);
   }
   return dnnl_unimplemented;
 }
@@ -223,18 +222,18 @@ struct ProductShape {
   dnnl_status_t status = dnnl_unimplemented;
   switch (direction) {
     case Direction::forward:
-      status = dnnl_dilated_convolution_forward_desc_init(&convolution, dnnl_forward_training, s.algorithm,
-                                                          s.src, s.weights, s.bias, s.dst, s.strides,
-                                                          s.dilates, s.padding_low, s.padding_high);
+      status = dnnl_dilated_convolution_forward_desc_init(
+          &convolution, dnnl_forward_training, dnnl_convolution_direct, s.src, s.weights, s.bias, s.dst,
+          s.strides, s.dilates, s.padding_low, s.padding_high);
       break;
     case Direction::data:
-      status = dnnl_dilated_convolution_backward_data_desc_init(&convolution, s.algorithm, s.src, s.weights,
-                                                                s.dst, s.strides, s.dilates, s.padding_low,
-                                                                s.padding_high);
+      status = dnnl_dilated_convolution_backward_data_desc_init(&convolution, dnnl_convolution_direct, s.src,
+                                                                s.weights, s.dst, s.strides, s.dilates,
+                                                                s.padding_low, s.padding_high);
       break;
     case Direction::weights:
-      status = dnnl_dilated_convolution_backward_weights_desc_init(&convolution, s.algorithm, s.src,
-                                                                   s.weights, s.bias, s.dst, s.strides,
+      status = dnnl_dilated_convolution_backward_weights_desc_init(&convolution, dnnl_convolution_direct,
+                                                                   s.src, s.weights, s.bias, s.dst, s.strides,
                                                                    s.dilates, s.padding_low, s.padding_high);
       break;
   }

@@ -19,6 +19,7 @@ namespace convoy::exec::host {
 /// convoy's own order for the weight of a convolution of `inputs` inputs and `taps` taps: live element
 /// [out][in][tap] is stored at [out / panel][tap][in][out % panel] of the slot.
 struct Permutation {
+  static constexpr std::uint64_t hash = 0x7461706bull;
   std::int64_t panel = 0;  ///< 0: none
   std::int64_t inputs = 0, taps = 0;
 };
@@ -83,8 +84,8 @@ class Parameters {
         layout.bytes() == static_cast<std::size_t>(slot(p).live.size()) * sizeof(float))
       orders_[static_cast<std::size_t>(p)] = {layout, {}, order_hash(layout.get())};
   }
-  [[gnu::cold]] void choose(int p, const Permutation& permutation, std::uint64_t hash) {
-    if (!keeps_order(p)) orders_[static_cast<std::size_t>(p)] = {{}, permutation, hash};
+  [[gnu::cold]] void choose(int p, const Permutation& permutation) {
+    if (!keeps_order(p)) orders_[static_cast<std::size_t>(p)] = {{}, permutation, Permutation::hash};
   }
 
   /// From here on, values may be stored, and executions for other batches keep every order.

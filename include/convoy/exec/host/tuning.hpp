@@ -31,11 +31,18 @@ struct AttentionTuning {
 };
 inline constexpr AttentionTuning attention_tuning{};
 
-/// Convolutions by oneDNN.
+/// 3x3 convolutions over large maps by exec/host/kernel/winograd.hpp.
 struct WinogradTuning {
-  /// Positions along a side. On smaller maps, the tiles of 4x4 results of Winograd's algorithm are mostly
-  /// waste.
+  /// Positions along a side. On smaller maps, the tiles of 4x4 results are mostly waste. In f32,
+  /// exec/host/kernel/taps.hpp is as fast up to 11 positions.
   int smallest_side = 12;
+  int smallest_side_bf16 = 7;
+  /// Bytes of the matrices of tiles that a thread multiplies at a time.
+  std::int64_t group_bytes = 768 * 1024;
+  /// Tiles. A thread multiplies at least this many at a time, however large their matrices are.
+  std::int64_t fewest_tiles = 16;
+  /// Tiles whose products are added to the gradient of the filter at a time.
+  std::int64_t gradient_tiles = 128;
 };
 inline constexpr WinogradTuning winograd_tuning{};
 

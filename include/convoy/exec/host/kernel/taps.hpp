@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <utility>
 
+#include <convoy/core/range.hpp>
 #include <convoy/exec/host/map.hpp>
 #include <convoy/parallel/simd.hpp>
+#include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
 
@@ -193,5 +195,20 @@ struct PanelTranspose {
     a = low;
   }
 };
+
+/// Transposes every tap of a filter in panels: w [out / 32][tap][in][32] to wt [in / 32][tap][out][32].
+inline void transpose_panels(int threads, const float* w, std::int64_t in, std::int64_t out,
+                             std::int64_t taps, float* wt) {
+  parallel(threads, [&](int thread, int team) {
+    const Range tasks = share(out / panel_width * taps, thread, team);
+    for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
+      const std::int64_t panel = task / taps, tap = task % taps;
+      for (std::int64_t c = 0; c < in; c += panel_width)
+        simd::run<PanelTranspose>(
+            w + (task * in + c) * panel_width,
+            wt + ((c / panel_width * taps + tap) * out + panel * panel_width) * panel_width);
+    }
+  });
+}
 
 }  // namespace convoy::exec::host

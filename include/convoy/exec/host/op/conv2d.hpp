@@ -10,6 +10,7 @@
 
 #include <convoy/exec/host/op/onednn_convolution.hpp>
 #include <convoy/exec/host/op/tap_convolution.hpp>
+#include <convoy/exec/host/op/winograd_convolution.hpp>
 #endif
 
 namespace convoy::exec {
@@ -30,13 +31,15 @@ class ConvolutionStage final : public Stage {
  public:
   [[gnu::cold]] ConvolutionStage(Program& p, const graph::Stage& stage, int index)
       : index_(index), norm_(p.find<graph::BatchNorm>(stage) >= 0), value_(p.yield(stage.output, index)) {
-    const bool taps = uses_taps(p, stage.leader);
+    const bool winograd = WinogradConvolution::fits(p, stage.leader), taps = uses_taps(p, stage.leader);
     result_ = value_.data;
     if (norm_) {
       result_.desc = describe_blocked(value_.map, taps ? dnnl_f32 : p.backend().factor);
       result_.place = p.request(result_.desc, index, value_.wants_gradient ? p.backward_time(index) : index);
     }
-    if (taps)
+    if (winograd)
+      kernel_ = std::make_unique<WinogradConvolution>(p, stage.leader, index, result_);
+    else if (taps)
       kernel_ = std::make_unique<TapConvolution>(p, stage.leader, index, result_);
     else
       kernel_ = std::make_unique<OneDnnConvolution>(p, stage.leader, index, result_);
@@ -48,7 +51,7 @@ class ConvolutionStage final : public Stage {
   }
   /// Whether convolution `n` has so few positions that convoy's own kernels compute it.
   static bool uses_taps(Program& p, int n) {
-    return TapConvolution::fits(p, n) && !OneDnnConvolution::pays_as_winograd(p, n);
+    return TapConvolution::fits(p, n) && !WinogradConvolution::fits(p, n);
   }
   [[gnu::cold]] void plan_backward(Program& p) override {
     Bound dy{value_.data.desc, value_.gradient};

@@ -15,7 +15,6 @@
 #include <string>
 
 #include <convoy/exec/host/onednn_product.hpp>
-#include <convoy/exec/host/tuning.hpp>
 #include <convoy/parallel/team.hpp>
 
 namespace convoy::exec::host {
@@ -54,16 +53,6 @@ class OneDnnConvolution final : public ConvolutionKernel {
     weights_ = p.convert(slot_, layout(OneDnnProduct::weights), stage, stage);
     made_ = p.deliver(layout(OneDnnProduct::dst), result_, stage);
     p.keep(p.value(input_), stage);
-  }
-
-  /// Whether to ask oneDNN for Winograd's algorithm, which it has only in f32. See WinogradTuning.
-  static bool pays_as_winograd(Program& p, int n) {
-    const graph::Node& node = p.node(n);
-    const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
-    constexpr int smallest = winograd_tuning.smallest_side;
-    return p.backend().winograd && p.backend().factor == dnnl_f32 && w.groups == 1 && w.dilation == 1 &&
-           w.height == 3 && w.width == 3 && w.stride == 1 && w.padding == 1 && node.shape[1] >= smallest &&
-           node.shape[2] >= smallest && node.shape[0] % 16 == 0 && p.node(p.from(n, 0)).shape[0] % 16 == 0;
   }
 
   [[gnu::cold]] Layout choose_backward(Program& p) override {
@@ -214,7 +203,6 @@ class OneDnnConvolution final : public ConvolutionKernel {
     attempts_[1] = {prefers_plain ? blocked : dnnl_nchw, out};
     attempts_[2] = {dnnl_format_tag_any, dnnl_format_tag_any};
     attempts_[3] = {dnnl_nchw, dnnl_nchw};
-    winograd_ = pays_as_winograd(p, node_);
   }
   /// Chooses the implementation of forward, and the order of the weights in their slot unless another
   /// operation has chosen that order.
@@ -268,14 +256,10 @@ class OneDnnConvolution final : public ConvolutionKernel {
       return Layout({p.rows(), shape[0], shape[1], shape[2]}, tag, type);
     };
     multiply_.shape.weights = weights.get();
-    for (const auto algorithm : {dnnl_convolution_winograd, dnnl_convolution_direct}) {
-      if (algorithm == dnnl_convolution_winograd && !winograd_) continue;
-      multiply_.shape.algorithm = algorithm;
-      for (const Attempt& attempt : attempts_) {
-        multiply_.shape.src = image(input_, attempt.src, OneDnnProduct::src).get();
-        multiply_.shape.dst = image(node_, attempt.dst, OneDnnProduct::dst).get();
-        if (multiply_.describe(p, direction)) return true;
-      }
+    for (const Attempt& attempt : attempts_) {
+      multiply_.shape.src = image(input_, attempt.src, OneDnnProduct::src).get();
+      multiply_.shape.dst = image(node_, attempt.dst, OneDnnProduct::dst).get();
+      if (multiply_.describe(p, direction)) return true;
     }
     return false;
   }
@@ -297,7 +281,6 @@ class OneDnnConvolution final : public ConvolutionKernel {
   Location sample_;  // what `sample` copies; none if the filter reads every position
   Layout bias_layout_;
   Attempt attempts_[4];
-  bool winograd_ = false;
   Conversion source_, weights_, made_, weights_source_, weights_dy_, gradient_, data_weights_, data_dy_, dx_;
   Contribution contribution_;
 };

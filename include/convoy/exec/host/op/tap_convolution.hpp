@@ -40,7 +40,7 @@ class TapConvolution final : public ConvolutionKernel {
     y_ = result.place;
     p.keep(p.value(input_), stage);
     const std::int64_t in = in_.channels, taps = taps_.count();
-    p.parameters().choose(weight_, {panel_width, in, taps}, 0x7461706bull);
+    p.parameters().choose(weight_, {panel_width, in, taps});
 
     const graph::Window w = p.attributes<graph::Conv2d>(n);
     for (int oy = 0; oy < out_.height; ++oy)
@@ -93,7 +93,7 @@ class TapConvolution final : public ConvolutionKernel {
     if (trains_) multiply_gradients(p.threads());
     if (!contribution_) return;
     p.gradients_final();
-    transpose(p.threads());
+    transpose_panels(p.threads(), w_, in_.channels, out_.channels, taps_.count(), wt_);
     multiply(p.threads(), out_, d_to_, wt_, in_, contribution_.pointer(), backward_);
     contribution_.finish(p.threads());
   }
@@ -231,21 +231,6 @@ class TapConvolution final : public ConvolutionKernel {
             }
           }
         }
-      }
-    });
-  }
-
-  /// Weights change between steps, so each step transposes them again.
-  void transpose(int threads) const {
-    const std::int64_t taps = taps_.count(), in = in_.channels, out = out_.channels;
-    parallel(threads, [&](int thread, int team) {
-      const Range tasks = share(out / panel_width * taps, thread, team);
-      for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
-        const std::int64_t panel = task / taps, tap = task % taps;
-        for (std::int64_t c = 0; c < in; c += panel_width)
-          simd::run<PanelTranspose>(
-              w_ + (task * in + c) * panel_width,
-              wt_ + ((c / panel_width * taps + tap) * out + panel * panel_width) * panel_width);
       }
     });
   }
