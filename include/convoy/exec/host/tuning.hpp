@@ -34,7 +34,7 @@ inline constexpr AttentionTuning attention_tuning{};
 /// 3x3 convolutions over large maps by exec/host/kernel/winograd.hpp.
 struct WinogradTuning {
   /// Positions along a side. On smaller maps, the tiles of 4x4 results are mostly waste. In f32,
-  /// exec/host/kernel/taps.hpp is as fast up to 11 positions.
+  /// exec/host/kernel/taps.hpp is as fast on maps of 7x7.
   int smallest_side = 12;
   int smallest_side_bf16 = 7;
   /// Bytes of the matrices of tiles that a thread multiplies at a time.

@@ -3,7 +3,7 @@
 // are transformed to 36 points, where the convolution is a product of matrices per point.
 //
 // The tiles are polynomials in each direction, multiplied by their values at 0, a, -a, b, -b and infinity.
-// With a b near 1 rounding errors are about a third of those with the points 0, 1, -1, 2 and -2.
+// A product a b near 1 keeps the transforms' factors, and so rounding errors, small.
 //
 // All transforms are in f32, whatever the type of the images. Filters stay in panels, as in
 // exec/host/kernel/taps.hpp: [out / 32][tap][in][32]; transformed ones are [point][out / 32][in][32].
@@ -114,6 +114,27 @@ struct WinogradTransform {
   std::int64_t point_step = 0, tile_step = 0, panel_step = panel_width;
 };
 
+/// Applies a transform to the columns of a square of vectors and then to its rows: `from` values each way
+/// become `to`. `read(v, y, x)` sets a value, which is zero before, and `write(v, y, x)` takes a result.
+template <int W, int from, int to, class Transform, class Read, class Write>
+CONVOY_INLINE void transform_square(Transform transform, Read read, Write write) {
+  using V = simd::Vec<float, W>;
+  V half[to][Winograd::width];
+  for (int x = 0; x < from; ++x) {
+    V v[Winograd::width] = {};
+    CONVOY_UNROLL
+    for (int y = 0; y < from; ++y) read(v[y], y, x);
+    transform(v);
+    CONVOY_UNROLL
+    for (int y = 0; y < to; ++y) half[y][x] = v[y];
+  }
+  for (int y = 0; y < to; ++y) {
+    transform(half[y]);
+    CONVOY_UNROLL
+    for (int x = 0; x < to; ++x) write(half[y][x], y, x);
+  }
+}
+
 /// Calls `visit(image, matrices, tile)` for each vector of channels of each tile: the element of the image at
 /// which the vector's channels begin, and its address at the first point.
 template <int W, class Visit>
@@ -132,35 +153,24 @@ struct WinogradDataLoop {
   template <int W>
   CONVOY_INLINE static void run(const WinogradTransform* task) {
     using V = simd::Vec<float, W>;
-    constexpr int width = Winograd::width;
     const WinogradTransform& t = *task;
     const Map& map = t.tiles.map;
     for_each_tile<W>(
-        t, [&](std::int64_t from, float* to, const WinogradTiles::Tile& tile) __attribute__((always_inline)) {
-          V half[width][width];
-          for (int x = 0; x < width; ++x) {
-            const int column = tile.left + x - 1;
-            V v[width] = {};
-            if (column >= 0 && column < map.width) {
-              CONVOY_UNROLL
-              for (int y = 0; y < width; ++y) {
-                const int line = tile.top + y - 1;
-                if (line >= 0 && line < map.height)
-                  load<true>(
-                      v[y], t.image,
-                      from + (static_cast<std::int64_t>(line) * map.width + column) * map.position_stride);
-              }
-              Winograd::data(v);
-            }
-            CONVOY_UNROLL
-            for (int y = 0; y < width; ++y) half[y][x] = v[y];
-          }
-          for (int y = 0; y < width; ++y, to += width * t.point_step) {
-            Winograd::data(half[y]);
-            CONVOY_UNROLL
-            for (int x = 0; x < width; ++x) simd::store(to + x * t.point_step, half[y][x]);
-          }
-        });
+        t, [&](std::int64_t at, float* matrices, const WinogradTiles::Tile& tile)
+               __attribute__((always_inline)) {
+                 transform_square<W, Winograd::width, Winograd::width>(
+                     [](V(&v)[Winograd::width]) __attribute__((always_inline)) { Winograd::data(v); },
+                     [&](V & v, int y, int x) __attribute__((always_inline)) {
+                       const int line = tile.top + y - 1, column = tile.left + x - 1;
+                       if (line >= 0 && line < map.height && column >= 0 && column < map.width)
+                         load<true>(v, t.image,
+                                    at + (static_cast<std::int64_t>(line) * map.width + column) *
+                                             map.position_stride);
+                     },
+                     [&](const V& v, int y, int x) __attribute__((always_inline)) {
+                       simd::store(matrices + (y * Winograd::width + x) * t.point_step, v);
+                     });
+               });
   }
 };
 
@@ -169,32 +179,23 @@ struct WinogradResultGradientLoop {
   template <int W>
   CONVOY_INLINE static void run(const WinogradTransform* task) {
     using V = simd::Vec<float, W>;
-    constexpr int width = Winograd::width, results = Winograd::results;
     const WinogradTransform& t = *task;
     const Map& map = t.tiles.map;
     for_each_tile<W>(
-        t, [&](std::int64_t from, float* to, const WinogradTiles::Tile& tile) __attribute__((always_inline)) {
-          V half[width][width];
-          for (int x = 0; x < results; ++x) {
-            const int column = tile.left + x;
-            V v[width] = {};
-            if (column < map.width) {
-              CONVOY_UNROLL
-              for (int y = 0; y < results; ++y)
-                if (tile.top + y < map.height)
-                  load<true>(v[y], t.image,
-                             from + (static_cast<std::int64_t>(tile.top + y) * map.width + column) *
-                                        map.position_stride);
-              Winograd::result_gradient(v);
-            }
-            CONVOY_UNROLL
-            for (int y = 0; y < width; ++y) half[y][x] = v[y];
-          }
-          for (int y = 0; y < width; ++y, to += width * t.point_step) {
-            Winograd::result_gradient(half[y]);
-            CONVOY_UNROLL
-            for (int x = 0; x < width; ++x) simd::store(to + x * t.point_step, half[y][x]);
-          }
+        t, [&](std::int64_t at, float* matrices,
+               const WinogradTiles::Tile& tile) __attribute__((always_inline)) {
+          transform_square<W, Winograd::results, Winograd::width>(
+              [](V(&v)[Winograd::width]) __attribute__((always_inline)) { Winograd::result_gradient(v); },
+              [&](V & v, int y, int x) __attribute__((always_inline)) {
+                const int line = tile.top + y, column = tile.left + x;
+                if (line < map.height && column < map.width)
+                  load<true>(
+                      v, t.image,
+                      at + (static_cast<std::int64_t>(line) * map.width + column) * map.position_stride);
+              },
+              [&](const V& v, int y, int x) __attribute__((always_inline)) {
+                simd::store(matrices + (y * Winograd::width + x) * t.point_step, v);
+              });
         });
   }
 };
@@ -204,29 +205,23 @@ struct WinogradResultLoop {
   template <int W>
   CONVOY_INLINE static void run(const WinogradTransform* task) {
     using V = simd::Vec<float, W>;
-    constexpr int width = Winograd::width, results = Winograd::results;
     const WinogradTransform& t = *task;
     const Map& map = t.tiles.map;
     for_each_tile<W>(
-        t, [&](std::int64_t to, const float* from,
+        t, [&](std::int64_t at, float* matrices,
                const WinogradTiles::Tile& tile) __attribute__((always_inline)) {
-          V half[results][width];
-          for (int x = 0; x < width; ++x) {
-            V v[width];
-            CONVOY_UNROLL
-            for (int y = 0; y < width; ++y) simd::load(v[y], from + (y * width + x) * t.point_step);
-            Winograd::result(v);
-            CONVOY_UNROLL
-            for (int y = 0; y < results; ++y) half[y][x] = v[y];
-          }
-          for (int y = 0; y < results && tile.top + y < map.height; ++y) {
-            Winograd::result(half[y]);
-            const std::int64_t line =
-                to + (static_cast<std::int64_t>(tile.top + y) * map.width + tile.left) * map.position_stride;
-            CONVOY_UNROLL
-            for (int x = 0; x < results; ++x)
-              if (tile.left + x < map.width) store<true>(t.image, line + x * map.position_stride, half[y][x]);
-          }
+          transform_square<W, Winograd::width, Winograd::results>(
+              [](V(&v)[Winograd::width]) __attribute__((always_inline)) { Winograd::result(v); },
+              [&](V & v, int y, int x) __attribute__((always_inline)) {
+                simd::load(v, matrices + (y * Winograd::width + x) * t.point_step);
+              },
+              [&](const V& v, int y, int x) __attribute__((always_inline)) {
+                const int line = tile.top + y, column = tile.left + x;
+                if (line < map.height && column < map.width)
+                  store<true>(
+                      t.image,
+                      at + (static_cast<std::int64_t>(line) * map.width + column) * map.position_stride, v);
+              });
         });
   }
 };
@@ -244,29 +239,18 @@ struct WinogradFilterLoop {
   template <int W>
   CONVOY_INLINE static void run(const WinogradFilter* task) {
     using V = simd::Vec<float, W>;
-    constexpr int width = Winograd::width, taps = Winograd::taps;
     const WinogradFilter& f = *task;
     const std::int64_t size = f.inputs * panel_width;
-    for (std::int64_t at = 0; at < size; at += W) {
-      V half[width][width];
-      for (int x = 0; x < taps; ++x) {
-        V v[width];
-        CONVOY_UNROLL
-        for (int y = 0; y < taps; ++y) {
-          const int tap = y * taps + x;
-          simd::load(v[y], f.panel + (f.turned ? taps * taps - 1 - tap : tap) * size + at);
-        }
-        Winograd::filter(v);
-        CONVOY_UNROLL
-        for (int y = 0; y < width; ++y) half[y][x] = v[y];
-      }
-      float* to = f.transformed + at;
-      for (int y = 0; y < width; ++y, to += width * f.point_step) {
-        Winograd::filter(half[y]);
-        CONVOY_UNROLL
-        for (int x = 0; x < width; ++x) simd::store(to + x * f.point_step, half[y][x]);
-      }
-    }
+    for (std::int64_t at = 0; at < size; at += W)
+      transform_square<W, Winograd::taps, Winograd::width>(
+          [](V(&v)[Winograd::width]) __attribute__((always_inline)) { Winograd::filter(v); },
+          [&](V & v, int y, int x) __attribute__((always_inline)) {
+            const int tap = y * Winograd::taps + x, last = Winograd::taps * Winograd::taps - 1;
+            simd::load(v, f.panel + (f.turned ? last - tap : tap) * size + at);
+          },
+          [&](const V& v, int y, int x) __attribute__((always_inline)) {
+            simd::store(f.transformed + (y * Winograd::width + x) * f.point_step + at, v);
+          });
   }
 };
 
@@ -275,25 +259,17 @@ struct WinogradFilterGradientLoop {
   template <int W>
   CONVOY_INLINE static void run(const WinogradFilter* task) {
     using V = simd::Vec<float, W>;
-    constexpr int width = Winograd::width, taps = Winograd::taps;
     const WinogradFilter& f = *task;
     const std::int64_t size = f.inputs * panel_width;
-    for (std::int64_t at = 0; at < size; at += W) {
-      V half[taps][width];
-      for (int x = 0; x < width; ++x) {
-        V v[width];
-        CONVOY_UNROLL
-        for (int y = 0; y < width; ++y) simd::load(v[y], f.transformed + (y * width + x) * f.point_step + at);
-        Winograd::filter_gradient(v);
-        CONVOY_UNROLL
-        for (int y = 0; y < taps; ++y) half[y][x] = v[y];
-      }
-      for (int y = 0; y < taps; ++y) {
-        Winograd::filter_gradient(half[y]);
-        CONVOY_UNROLL
-        for (int x = 0; x < taps; ++x) simd::store(f.panel + (y * taps + x) * size + at, half[y][x]);
-      }
-    }
+    for (std::int64_t at = 0; at < size; at += W)
+      transform_square<W, Winograd::width, Winograd::taps>(
+          [](V(&v)[Winograd::width]) __attribute__((always_inline)) { Winograd::filter_gradient(v); },
+          [&](V & v, int y, int x) __attribute__((always_inline)) {
+            simd::load(v, f.transformed + (y * Winograd::width + x) * f.point_step + at);
+          },
+          [&](const V& v, int y, int x) __attribute__((always_inline)) {
+            simd::store(f.panel + (y * Winograd::taps + x) * size + at, v);
+          });
   }
 };
 
