@@ -78,7 +78,7 @@ set_tests_properties(headers.host PROPERTIES TIMEOUT 600 LABELS headers FIXTURES
 
 # The programs that guides show in pieces.
 if(convoy_host_FOUND AND convoy_mpi_FOUND)
-  foreach(guide own_model training)
+  foreach(guide exchange_without_trainer own_exchange own_model own_operation plan_1000_gpus training)
     add_test(NAME docs.${guide} COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/readme/guide.sh ${reader}
                                         ${CMAKE_CURRENT_BINARY_DIR}/headers.flags ${PROJECT_SOURCE_DIR}/docs/${guide}.md)
     set_tests_properties(docs.${guide} PROPERTIES TIMEOUT 120 LABELS headers FIXTURES_REQUIRED ${std})
