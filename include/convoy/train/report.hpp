@@ -76,7 +76,7 @@ struct Evaluation {
 /// Report of one epoch over all workers.
 struct EpochReport {
   int epoch = 0;                        ///< from 0
-  double loss = 0;                      ///< mean over the epoch's rows, during training
+  double loss = 0;                      ///< mean over the rows of steps not skipped; NaN without any
   std::optional<double> accuracy = {};  ///< as in StepReport, over the epoch's labels
   double seconds = 0;                   ///< of training, on this rank; from where a resumed fit continues
   Evaluation test;                      ///< rows == 0 without a validation set
