@@ -207,6 +207,13 @@ TEST_CASE("decorators are rules, with the options, state and norms of the rules 
                        "optimizer lookahead(sgd): every must be at least 1, not 0", ConfigError);
 }
 
+TEST_CASE("decorators accept the limits of their options") {
+  for (const float limit : {0.0f, 1.0f}) {
+    CHECK_NOTHROW(optim::Optimizer<optim::Ema<optim::Sgd>>({.keep = limit}));
+    CHECK_NOTHROW(optim::Optimizer<optim::Lookahead<optim::Sgd>>({.every = 1, .pull = limit}));
+  }
+}
+
 TEST_CASE("a group changes the decay of a decorated rule") {
   const Layout layout({{.match = "first.*", .weight_decay = 0.0f}});
   memory::Host space;
