@@ -146,6 +146,20 @@ inline int parameter_named(const Plan& plan, std::string_view name) {
   return -1;
 }
 
+/// The gradient of the parameter `name` of some data, computed by E with so many threads.
+template <class E>
+std::vector<double> gradient_by_threads(const Plan& plan, std::string_view name, int threads) {
+  constexpr int rows = 7;
+  typename E::Options options;
+  options.threads = threads;
+  E e(plan, rows, options);
+  randomize(e, plan, Philox{3});
+  const Batch batch(plan, rows, Philox{4});
+  forward(e, batch);
+  backward(e, plan);
+  return gradient(e, plan, parameter_named(plan, name));
+}
+
 // ---- comparison
 
 struct Options {

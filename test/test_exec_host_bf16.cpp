@@ -2,9 +2,9 @@
 // SANITIZE: none
 // TIMEOUT: 300
 // ALSO: ONEDNN_MAX_CPU_ISA=AVX2
-// Host in bf16, emulated where the processor has no instructions for it: the rounding error of each operation
-// that multiplies, that nothing else is rounded, the same bits in every run, and one sentence for unsupported
-// configurations.
+// Host with products in bf16, emulated by oneDNN where the processor has no instructions for them: the
+// rounding error of each operation that multiplies, that nothing else is rounded, the same bits in every run,
+// and one sentence where there are none.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -32,14 +32,13 @@ using graph::Tensor;
 
 namespace {
 
-bool can_emulate() { return exec::host::has_isa(dnnl_cpu_isa_avx512_core); }
-const std::string lacking = "oneDNN has no bf16 on this processor, which lacks AVX-512";
+bool can_multiply() { return exec::host::has_isa(dnnl_cpu_isa_avx512_core); }
+const std::string lacking = "oneDNN has no products in bf16 on this processor, which lacks AVX-512";
 
-/// Also runs on processors without bf16 instructions.
-class Emulated : public exec::Host<bf16> {
+class Rounding : public exec::Host<bf16> {
  public:
-  Emulated(const Plan& plan, int batch, Options options)
-      : Host(plan, batch, (options.emulate = true, options.logits_mib = 1, options)) {}
+  Rounding(const Plan& plan, int batch, Options options)
+      : Host(plan, batch, (options.products = exec::HostProducts::bf16, options.logits_mib = 1, options)) {}
 };
 
 /// The largest error of an output or a gradient, relative to the tensor's norm.
@@ -193,7 +192,7 @@ const Plan& gpt = plan_of<models::Gpt2<2, 24, 3, 9, 30, 12>>;
 /// Three steps of gradient descent, one with fewer rows; returns all parameters.
 std::vector<float> train(const Plan& plan, int threads) {
   constexpr int batch = 6;
-  Emulated host(plan, batch, {.threads = threads});
+  Rounding host(plan, batch, {.threads = threads});
   exec_compare::randomize(host, plan, Philox{1, 2});
   for (std::uint64_t step = 0; step < 3; ++step) {
     const exec_compare::Batch data(plan, step == 1 ? batch - 3 : batch, Philox{7, step});
@@ -236,21 +235,21 @@ TEST_CASE("weights go into blocks, each number rounded") {
 }
 
 TEST_CASE("host: in bf16 what multiplies is off by what rounding costs, and nothing else is") {
-  if (!can_emulate()) SKIP(lacking);
+  if (!can_multiply()) SKIP(lacking);
   for (const Case& c : cases()) {
     const DynamicPlan plan(c.define);
     INFO(c.name);
-    const double off = largest_error<Emulated>(plan, hash_of(c.name), {.threads = 2});
+    const double off = largest_error<Rounding>(plan, hash_of(c.name), {.threads = 2});
     CHECK(off < (c.rounds ? 1e-2 : 1e-5));
     if (c.rounds) CHECK(off > 1e-4);
     // Convoy's own convolutions need their own weight layout.
-    CHECK(largest_error<Emulated>(plan, hash_of(c.name), {.threads = 1, .canonical = true}) < 1e-2);
+    CHECK(largest_error<Rounding>(plan, hash_of(c.name), {.threads = 1, .canonical = true}) < 1e-2);
     CHECK(largest_error<exec::Host<f32>>(plan, hash_of(c.name), {.threads = 1}) < 1e-5);
   }
 }
 
 TEST_CASE("host: in bf16 a layout that differs only along an extent of 1 does not stand in for another") {
-  if (!can_emulate()) SKIP(lacking);
+  if (!can_multiply()) SKIP(lacking);
   using exec::host::Layout;
   const Layout apart({1, 136}, {3 * 136, 1}, dnnl_bf16), close({1, 136}, dnnl_ab, dnnl_bf16);
   CHECK(apart == close);
@@ -260,11 +259,11 @@ TEST_CASE("host: in bf16 a layout that differs only along an extent of 1 does no
     const Tensor y = g.linear(g.layer_norm(g.input("x", {136})), {.features = 5});
     g.loss(g.mse_loss(y, g.input("target", {5})));
   });
-  CHECK_NOTHROW(Emulated(plan, 1, {.threads = 1}));
+  CHECK_NOTHROW(Rounding(plan, 1, {.threads = 1}));
 }
 
 TEST_CASE("host: in bf16 images are kept in bf16 where all who read them can") {
-  if (!can_emulate()) SKIP(lacking);
+  if (!can_multiply()) SKIP(lacking);
   const DynamicPlan plan([](auto& g) {
     const auto block = [&](Tensor x) { return g.batch_norm(g.conv2d(x, {.channels = 16})); };
     const Tensor read = g.relu(block(g.input("image", {3, 9, 8})));  // read by a convolution and an addition
@@ -278,7 +277,7 @@ TEST_CASE("host: in bf16 images are kept in bf16 where all who read them can") {
     g.output("flat", flat);
     g.loss(g.mse_loss(rows, g.input("target", rows.shape)));
   });
-  Emulated host(plan, 3, {.threads = 1});
+  Rounding host(plan, 3, {.threads = 1});
   exec_compare::randomize(host, plan, Philox{1, 2});
   exec_compare::forward(host, exec_compare::Batch(plan, 3, Philox{1, 3}));
   const auto rounded = [&](int k) {
@@ -293,19 +292,19 @@ TEST_CASE("host: in bf16 images are kept in bf16 where all who read them can") {
 }
 
 TEST_CASE("host: in bf16 models around each operation are off by what rounding costs") {
-  if (!can_emulate()) SKIP(lacking);
+  if (!can_multiply()) SKIP(lacking);
   // Up to three consecutive products, of few numbers each.
   for (const auto& operation : exec_operations::cases()) {
     const DynamicPlan plan(operation.define);
     INFO(operation.name);
-    CHECK(exec_compare::usual_distance<Emulated>(plan, hash_of(operation.name)) < 2e-2);
+    CHECK(exec_compare::usual_distance<Rounding>(plan, hash_of(operation.name)) < 2e-2);
   }
   exec_models::for_each([](const std::string& name, const Plan& plan) {
     INFO(name);
     // ReLU units that rounding moves across zero cost more than rounding itself, and a chain of batch norms
     // of rounded images moves more of them.
     const double most = name == exec_models::Patterns::name ? 0.12 : 6e-2;
-    CHECK(exec_compare::usual_distance<Emulated>(plan, hash_of(name)) < most);
+    CHECK(exec_compare::usual_distance<Rounding>(plan, hash_of(name)) < most);
   });
   // The same chain without discontinuities shows the cost of rounding alone.
   const DynamicPlan smooth([](auto& g) {
@@ -318,13 +317,13 @@ TEST_CASE("host: in bf16 models around each operation are off by what rounding c
     x = g.add(x, pooled(x));
     g.loss(g.mse_loss(x, g.input("target", x.shape)));
   });
-  CHECK(exec_compare::usual_distance<Emulated>(smooth, 11) < 1e-2);
+  CHECK(exec_compare::usual_distance<Rounding>(smooth, 11) < 1e-2);
 }
 
 TEST_CASE("host: in bf16 all convolutions of maps that are not tiny are oneDNN's or Winograd's") {
-  if (!can_emulate()) SKIP(lacking);
+  if (!can_multiply()) SKIP(lacking);
   const Plan& plan = plan_of<models::ResNet18<Image{3, 64, 64}, 10>>;
-  const Emulated host(plan, 4, {.threads = 1});
+  const Rounding host(plan, 4, {.threads = 1});
   CHECK(host.precision() == "bf16");
   int convolutions = 0;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
@@ -341,25 +340,23 @@ TEST_CASE("host: in bf16 all convolutions of maps that are not tiny are oneDNN's
 }
 
 TEST_CASE("host: in bf16 two runs give the same bits") {
-  if (!can_emulate()) SKIP(lacking);
+  if (!can_multiply()) SKIP(lacking);
   for (const Plan* plan : {&resnet, &gpt})
     for (const int threads : {1, 2}) CHECK(train(*plan, threads) == train(*plan, threads));
 }
 
-TEST_CASE("host: bf16 is refused where the processor lacks it, in a sentence that says what it lacks") {
+TEST_CASE("host: products are in bf16 by default where that is faster, and always if asked for") {
   using Mixed = exec::Host<bf16>;
-  if (exec::host::has_isa(dnnl_cpu_isa_avx512_core_bf16)) {
-    CHECK(Mixed(gpt, 1).precision() == "bf16");
-  } else if (can_emulate()) {
-    CHECK_THROWS_WITH_AS(Mixed(gpt, 1),
-                         "exec: this processor has no instructions for bf16, neither AVX512_BF16 nor AMX; "
-                         "compute in f32, which is faster here, or set HostOptions::emulate",
+  using exec::HostProducts;
+  CHECK(Mixed(gpt, 1).precision() == "bf16");
+  CHECK(Mixed(gpt, 1).products() == (exec::host::multiplies_faster_in_bf16() ? DType::bf16 : DType::f32));
+  CHECK(Mixed(gpt, 1, {.products = HostProducts::f32}).products() == DType::f32);
+  CHECK(exec::Host<f32>(gpt, 1, {.products = HostProducts::bf16}).products() == DType::f32);
+  if (can_multiply())
+    CHECK(Mixed(gpt, 1, {.products = HostProducts::bf16}).products() == DType::bf16);
+  else
+    CHECK_THROWS_WITH_AS(Mixed(gpt, 1, {.products = HostProducts::bf16}),
+                         "exec: products in bf16 need AVX-512, which this processor does not have; choose "
+                         "HostProducts::f32 or fastest",
                          ConfigError);
-  } else {
-    for (const bool emulate : {false, true})
-      CHECK_THROWS_WITH_AS(
-          Mixed(gpt, 1, {.emulate = emulate}),
-          "exec: products in bf16 need AVX-512, which this processor does not have; compute in f32",
-          ConfigError);
-  }
 }

@@ -21,7 +21,7 @@ namespace {
 class ChannelsLast : public HostF32 {
  public:
   ChannelsLast(const Plan& plan, int batch, Options options)
-      : HostF32(plan, batch, (options.channels_last = options.emulate = true, options)) {}
+      : HostF32(plan, batch, (options.channels_last = true, options)) {}
 };
 
 }  // namespace

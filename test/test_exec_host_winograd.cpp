@@ -57,16 +57,9 @@ TEST_CASE("host: Winograd's algorithm does not depend on the number of threads")
     const auto y = g.conv2d(x, {.channels = 64, .name = "tested"});
     g.loss(g.mse_loss(y, g.input("target", y.shape)));
   });
-  const auto gradients = [&](int threads) {
-    HostF32 host(plan, 7, {.threads = threads});
-    exec_compare::randomize(host, plan, Philox{3});
-    const exec_compare::Batch batch(plan, 7, Philox{4});
-    exec_compare::forward(host, batch);
-    exec_compare::backward(host, plan);
-    return exec_compare::gradient(host, plan, exec_compare::parameter_named(plan, "tested.weight"));
-  };
-  const auto expected = gradients(1);
-  for (const int threads : {2, 3, 5}) CHECK(gradients(threads) == expected);
+  const auto expected = exec_compare::gradient_by_threads<HostF32>(plan, "tested.weight", 1);
+  for (const int threads : {2, 3, 5})
+    CHECK(exec_compare::gradient_by_threads<HostF32>(plan, "tested.weight", threads) == expected);
 }
 
 TEST_CASE("host: a residual network over 224x224 agrees with the reference") {

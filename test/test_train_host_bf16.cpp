@@ -1,7 +1,7 @@
 // NEEDS: host
 // TIMEOUT: 300
-// Trainings in bf16 on the CPU, emulated on processors without bf16 instructions: losses compared with those
-// in f32, the same bits in every run and on all ranks, checkpoints, ranks with two precisions.
+// Trainings on the CPU with products in bf16, emulated where it has no instructions for them: losses compared
+// with those in f32, the same bits in every run and on all ranks, checkpoints, ranks with two precisions.
 #include <array>
 #include <cmath>
 #include <exception>
@@ -27,8 +27,8 @@ using transport::Threads;
 
 namespace {
 
-bool can_emulate() { return exec::host::has_isa(dnnl_cpu_isa_avx512_core); }
-const std::string lacking = "oneDNN has no bf16 on this processor, which lacks AVX-512";
+bool can_multiply() { return exec::host::has_isa(dnnl_cpu_isa_avx512_core); }
+const std::string lacking = "oneDNN has no products in bf16 on this processor, which lacks AVX-512";
 
 /// Maps of 8x8 and smaller: most are multiplied by oneDNN, the last by convoy.
 using Images = models::ResNet<image, classes, models::ResidualBlock::basic, models::Stages{{1, 1, 1, 1}},
@@ -62,7 +62,10 @@ using Made = Trainer<Model, optim::Adam, comm::Ring<Threads>, exec::Host<P>>;
 
 template <class Model, class P>
 typename Made<Model, P>::Config config(int batch) {
-  return {.batch = batch, .optimizer = {.lr = 2e-3f}, .exec = {.threads = 1, .emulate = true}, .seed = 3};
+  return {.batch = batch,
+          .optimizer = {.lr = 2e-3f},
+          .exec = {.threads = 1, .products = exec::HostProducts::bf16},
+          .seed = 3};
 }
 
 struct Left {
@@ -114,13 +117,13 @@ void compare_losses(const data::DatasetRef& set) {
 }  // namespace
 
 TEST_CASE("in bf16 losses fall as in f32") {
-  if (!can_emulate()) SKIP(lacking);
+  if (!can_multiply()) SKIP(lacking);
   compare_losses<Images>(data::DatasetRef(&blobs));
   compare_losses<Tokens>(data::DatasetRef(&counting));
 }
 
 TEST_CASE("in bf16 two runs give the same bits, and two ranks the same parameters") {
-  if (!can_emulate()) SKIP(lacking);
+  if (!can_multiply()) SKIP(lacking);
   const data::DatasetRef set(&counting);
   constexpr std::int64_t steps = 8;
   const Left alone = fit<Tokens, bf16>(set, 1, steps), two = fit<Tokens, bf16>(set, 2, steps);
@@ -134,7 +137,7 @@ TEST_CASE("in bf16 two runs give the same bits, and two ranks the same parameter
 
 TEST_CASE("a run in bf16 resumes from a checkpoint with the same bits") {
   if (sanitized) return;  // checkpoints of f32 use the same memory
-  if (!can_emulate()) SKIP(lacking);
+  if (!can_multiply()) SKIP(lacking);
   const TemporaryFolder folder;
   const data::DatasetRef set(&blobs);
   const train::CheckpointOptions options{.directory = folder.path, .every = 3, .resume = true};
@@ -145,7 +148,7 @@ TEST_CASE("a run in bf16 resumes from a checkpoint with the same bits") {
 }
 
 TEST_CASE("ranks with two precisions are refused") {
-  if (!can_emulate()) SKIP(lacking);
+  if (!can_multiply()) SKIP(lacking);
   const auto open = [](const Threads& endpoint) {
     if (endpoint.rank() == 0)
       Made<Tokens, f32>(config<Tokens, f32>(4), endpoint);

@@ -89,6 +89,7 @@ void print_table(const Summary& s) {
   }
   row("device",
       convoy::concat(s.device, ' ', s.precision, ", ", convoy::counted(s.threads, "thread"), " a rank"));
+  if (s.products != s.precision) row("products", "in " + s.products);
   row("steps", number("%lld (%s)", static_cast<long long>(s.fit.steps), name_of(s.fit.stopped)));
   row("throughput",
       number("%.1f samples/s%s", s.fit.samples_per_sec, s.fit.warm_up_left_out ? " after 20 steps" : ""));
@@ -122,6 +123,7 @@ void write_json(const Summary& s, const std::string& path) {
       {"arenas", s.arenas},
       {"device", s.device},
       {"precision", s.precision},
+      {"products", s.products},
       {"data", s.data},
       {"world", s.world},
       {"batch_per_rank", s.batch_per_rank},

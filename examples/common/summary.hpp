@@ -13,7 +13,7 @@ namespace examples {
 
 /// The facts of one run.
 struct Summary {
-  std::string model, comm, codec, transport, device, precision, data;
+  std::string model, comm, codec, transport, device, precision, products, data;
   std::string arenas = "plain";  ///< how the exchange accesses them (comm::Access)
   std::string unit = {};         ///< what a row holds `per_row` of
   double per_row = 0;            ///< 0: nothing that is counted

@@ -130,6 +130,15 @@ convoy::train::FitReport fit(const Options& o, const Task& task, Trainer& traine
                                   .keeper = checkpoints});
 }
 
+/// The type in which an Exec multiplies, if that depends on the machine; otherwise its precision.
+template <class Exec>
+std::string products_of(const Exec& exec, const std::string& precision) {
+  if constexpr (requires { exec.products(); })
+    return std::string(convoy::name_of(exec.products()));
+  else
+    return precision;
+}
+
 /// `sent`: bytes, by this rank. `exchange`: seconds of a step's exchange alone.
 template <class Trainer>
 Summary summary_of(const Options& o, const Task& task, Trainer& trainer, const std::string& transport,
@@ -143,6 +152,7 @@ Summary summary_of(const Options& o, const Task& task, Trainer& trainer, const s
           .transport = transport,
           .device = o.device,
           .precision = o.precision,
+          .products = products_of(trainer.exec(), o.precision),
           .data = task.data,
           .arenas = std::string(convoy::comm::name_of(trainer.comm().traffic().arenas)),
           .unit = task.unit,

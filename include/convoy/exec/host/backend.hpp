@@ -35,16 +35,15 @@ inline bool has_isa(dnnl_cpu_isa_t isa) {
 /// The number of channels per block in oneDNN's preferred layout on this processor.
 inline int preferred_lanes() { return has_isa(dnnl_cpu_isa_avx512_core) ? 16 : 8; }
 
-/// Throws ConfigError if oneDNN cannot multiply in bf16 or, unless `emulate` is true, has to do so without
-/// bf16 instructions.
-[[gnu::cold]] inline void expect_bf16(bool emulate) {
-  if (!has_isa(dnnl_cpu_isa_avx512_core))
-    fail<ConfigError>(
-        "exec: products in bf16 need AVX-512, which this processor does not have; compute in f32");
-  if (!emulate && !has_isa(dnnl_cpu_isa_avx512_core_bf16))
-    fail<ConfigError>(
-        "exec: this processor has no instructions for bf16, neither AVX512_BF16 nor AMX; compute in f32, "
-        "which is faster here, or set HostOptions::emulate");
+/// Whether this processor multiplies faster in bf16 than in f32. Intel's do so with AMX alone: an Emerald
+/// Rapids runs one 512-bit instruction of AVX512_BF16 in the time of four of f32, for twice the products.
+inline bool multiplies_faster_in_bf16() {
+#if defined(__x86_64__)
+  return has_isa(dnnl_cpu_isa_avx512_core_amx) ||
+         (has_isa(dnnl_cpu_isa_avx512_core_bf16) && __builtin_cpu_is("intel") == 0);
+#else
+  return false;
+#endif
 }
 
 struct Backend {
@@ -66,6 +65,8 @@ struct Backend {
   EngineHandle engine;
   StreamHandle stream;
   Attributes attributes;  ///< of every primitive
+  /// The type of images that Program::choose_narrow selects.
+  dnnl_data_type_t image = dnnl_f32;
   /// The type of the factors of oneDNN's products: f32, or bf16, to which f32 values are then copied. Results
   /// are f32, except images kept in bf16.
   dnnl_data_type_t factor = dnnl_f32;

@@ -27,6 +27,13 @@ requires HasKernel<Host<f32>, Op>
 struct Kernel<Host<bf16>, Op> : Kernel<Host<f32>, Op> {
 };
 
+/// How exec::Host<bf16> multiplies the factors of convolutions and linear layers: rounded to bf16, or in f32.
+enum class HostProducts : unsigned char {
+  fastest,  ///< in bf16 if the processor multiplies faster in bf16 than in f32
+  bf16,     ///< needs AVX-512
+  f32,
+};
+
 struct HostOptions {
   int threads = 0;  ///< of this Host; 0: OpenMP's default. A Trainer whose ranks share processors takes its
                     ///< share of them, unless OMP_NUM_THREADS is set
@@ -38,7 +45,7 @@ struct HostOptions {
                          ///< computed a block of labels at a time
   bool channels_last = false;  ///< keep images in nhwc; always so outside x86-64, and in bf16 with AMX
   bool profile = false;        ///< measure each stage; see Host::profile()
-  bool emulate = false;        ///< allow bf16 with AVX-512 but no bf16 instructions, which is slower than f32
+  HostProducts products = HostProducts::fastest;  ///< of exec::Host<bf16>
 
   static constexpr void fields(auto& self, auto&& field) {
     field("threads", self.threads, fields::local);
@@ -47,7 +54,7 @@ struct HostOptions {
     field("logits_mib", self.logits_mib, fields::local);
     field("channels_last", self.channels_last, fields::local);  // its effect is in the layout, too
     field("profile", self.profile, fields::local);
-    field("emulate", self.emulate, fields::local);
+    field("products", self.products, fields::local);
   }
 };
 
@@ -87,6 +94,7 @@ class Computation {
   virtual std::uint64_t layout_fingerprint() const = 0;
   virtual std::int64_t panel(int i) const = 0;
   virtual int threads() const = 0;
+  virtual DType products() const = 0;
   virtual std::span<float> parameters() = 0;
   virtual std::span<float> gradients() = 0;
   virtual std::span<float> statistics() = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <convoy/exec/host/backend.hpp>
 #include <convoy/exec/host/computation.hpp>
 #include <convoy/exec/host/execution.hpp>
 #include <convoy/exec/labels.hpp>
@@ -29,8 +30,8 @@ class Engine final : public Computation {
       fail<ConfigError>("exec: logits_mib must be at least 1, not ", options.logits_mib);
     expect_kernels("host", plan, kernels);
     if (products == DType::bf16) {
-      expect_bf16(options.emulate);
-      backend_.factor = dnnl_bf16;
+      backend_.image = dnnl_bf16;
+      backend_.factor = factor_of(options.products);
     }
     // oneDNN multiplies with AMX only if channels come last, up to ten times as fast as without. Outside
     // x86-64, it has no convolutions of blocked images but reference code.
@@ -40,7 +41,7 @@ class Engine final : public Computation {
     constexpr bool has_blocked = false;
 #endif
     backend_.images.channels_last = options.channels_last || !has_blocked ||
-                                    (products == DType::bf16 && has_isa(dnnl_cpu_isa_avx512_core_amx));
+                                    (backend_.factor == dnnl_bf16 && has_isa(dnnl_cpu_isa_avx512_core_amx));
     backend_.winograd = options.winograd && !backend_.images.channels_last;
     backend_.logits_bytes = std::int64_t{options.logits_mib} << 20;
     backend_.threads = options.threads > 0 ? options.threads : omp_get_max_threads();
@@ -60,6 +61,7 @@ class Engine final : public Computation {
   std::uint64_t layout_fingerprint() const override { return parameters_.fingerprint(); }
   std::int64_t panel(int i) const override { return parameters_.panel(backend_, i); }
   int threads() const override { return backend_.threads; }
+  DType products() const override { return backend_.factor == dnnl_bf16 ? DType::bf16 : DType::f32; }
   std::span<float> parameters() override { return parameters_.values(); }
   std::span<float> gradients() override { return parameters_.gradients(); }
   std::span<float> statistics() override { return parameters_.statistics(); }
@@ -125,6 +127,17 @@ class Engine final : public Computation {
   }
 
  private:
+  /// The type of the factors of oneDNN's products in bf16. Throws ConfigError if oneDNN does not have it.
+  [[gnu::cold]] static dnnl_data_type_t factor_of(HostProducts products) {
+    if (products == HostProducts::bf16 && !has_isa(dnnl_cpu_isa_avx512_core))
+      fail<ConfigError>(
+          "exec: products in bf16 need AVX-512, which this processor does not have; choose "
+          "HostProducts::f32 or fastest");
+    const bool in_bf16 =
+        products == HostProducts::fastest ? multiplies_faster_in_bf16() : products == HostProducts::bf16;
+    return in_bf16 ? dnnl_bf16 : dnnl_f32;
+  }
+
   Execution& execution(int rows) {
     for (const auto& made : executions_)
       if (made->rows() == rows) return *made;

@@ -18,16 +18,17 @@
 
 namespace convoy::exec {
 
-/// Computes a plan on CPUs in precision P: f32 or bf16. In bf16 the factors of convolutions and linear layers
-/// are rounded to bf16, forward and backward. So are images and their gradients if a convolution with a batch
-/// norm, a batch norm or a pooling makes them and only convolutions and batch norms read them. Everything
-/// else is f32: parameters, their gradients, other activations, statistics and sums. Attention and
-/// convolutions of tiny maps stay in f32, because convoy's own kernels compute them.
+/// Computes a plan on CPUs in precision P: f32 or bf16. In bf16 images and their gradients are kept in bf16
+/// if a convolution with a batch norm, a batch norm or a pooling makes them and only convolutions and batch
+/// norms read them. On a processor that multiplies faster in bf16 than in f32, the factors of convolutions
+/// and linear layers are rounded to bf16 too, forward and backward; see HostOptions::products. Everything
+/// else is f32: parameters, their gradients, other activations, statistics and sums, attention, and
+/// convolutions that convoy's own kernels compute.
 ///
 /// The arena stores parameters in the order that the kernels read without copying; `read_parameter` and
 /// `write_parameter` convert. The fields of a batch are read in place, forward and backward: they must stay
 /// unchanged until `backward` has returned. Objects on different threads are independent. Throws ConfigError
-/// for a batch that does not fit the plan and for bf16 on a processor without it, ExecError for a label out
+/// for a batch that does not fit the plan and for products in bf16 without AVX-512, ExecError for a label out
 /// of range, calls out of order, an operation without a kernel, and an operation for which oneDNN has no fast
 /// kernel.
 template <class P>
@@ -54,6 +55,8 @@ class Host {
   std::uint64_t layout_fingerprint() const { return computation_->layout_fingerprint(); }
   std::int64_t panel(int i) const { return computation_->panel(i); }
   int threads() const { return computation_->threads(); }
+  /// The type of the factors of oneDNN's products.
+  DType products() const { return computation_->products(); }
   std::span<float> parameters() { return computation_->parameters(); }
   std::span<float> gradients() { return computation_->gradients(); }
   std::span<float> statistics() { return computation_->statistics(); }

@@ -388,7 +388,7 @@ class Part {
 };
 
 inline void Program::choose_narrow(std::span<const graph::Stage> stages) {
-  if (backend_.factor != dnnl_bf16) return;
+  if (backend_.image != dnnl_bf16) return;
   const auto has = [&](const graph::Stage& stage, Narrow::Side side) {
     const Make& kernel = kernels_[static_cast<std::size_t>(node(stage.leader).op)];
     return kernel.narrow != nullptr && kernel.narrow(*this, stage).*side;

@@ -46,6 +46,27 @@ struct WinogradTuning {
 };
 inline constexpr WinogradTuning winograd_tuning{};
 
+/// Convolutions by exec/host/op/gemm_convolution.hpp.
+struct GemmTuning {
+  /// Channels that are summed at a time: their part of a panel of weights stays in the first-level cache.
+  int inner_channels = 256;
+  /// Channels of the result that are computed at a time.
+  int outer_channels = 512;
+  /// Bytes of the matrices of the positions that a thread multiplies at a time.
+  std::int64_t group_bytes = 640 * 1024;
+  /// Positions. Threads share multiples of this many.
+  int grain = 16;
+  /// Positions that are multiplied at a time at most.
+  int most_positions = 1024;
+  /// Bytes of the matrix of gradients of a result that is multiplied at a time for the gradient of the
+  /// weights.
+  std::int64_t gradient_bytes = 1024 * 1024;
+  /// Positions that are summed at a time for the gradient of the weights: a panel of so many of either factor
+  /// fits into the first-level cache.
+  int gradient_inner = 256;
+};
+inline constexpr GemmTuning gemm_tuning{};
+
 /// Convolutions over small maps by exec/host/kernel/taps.hpp. The most positions for which oneDNN's kernels
 /// are slower are measured in f32 with 16 and 128 images on AVX-512. bf16 instructions multiply at least
 /// twice as fast; by estimate, padding costs oneDNN more than that only if its tiles of positions are hardly

@@ -74,7 +74,7 @@ struct SmallProductLoop {
   }
   template <int W, int C, bool by_columns>
   CONVOY_INLINE static void panel(const SmallProduct& p, int column) {
-    constexpr int most = W == 16 ? 8 : 4;  // as many sums as fit into registers
+    constexpr int most = W == 16 ? 8 : W == 8 ? 6 : 4;  // as many sums as fit into registers
     int row = 0;
     for (; row + most <= p.m; row += most) tile<W, most, C, by_columns>(p, row, column);
     if constexpr (most > 4)

@@ -27,7 +27,7 @@ class TapConvolution final : public ConvolutionKernel {
     const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
     return w.groups == 1 && w.dilation == 1 && p.node(x).kind == Kind::image && !p.node(x).given &&
            node.uses == 1 && in[0] % panel_width == 0 && node.shape[0] % panel_width == 0 &&
-           is_small(w, node.shape, in, p.backend().factor == dnnl_f32) &&
+           is_small(w, node.shape, in, p.backend().image == dnnl_f32) &&
            !p.parameters().keeps_order(p.parameter(n, 0));
   }
 

@@ -26,7 +26,7 @@ class WinogradConvolution final : public ConvolutionKernel {
     const graph::Node& x = p.node(p.from(n, 0));
     const graph::Conv2d::Attributes w = p.attributes<graph::Conv2d>(n);
     const int smallest =
-        p.backend().factor == dnnl_f32 ? winograd_tuning.smallest_side : winograd_tuning.smallest_side_bf16;
+        p.backend().image == dnnl_f32 ? winograd_tuning.smallest_side : winograd_tuning.smallest_side_bf16;
     return p.backend().winograd && w.groups == 1 && w.dilation == 1 && w.height == 3 && w.width == 3 &&
            w.stride == 1 && w.padding == 1 && node.uses == 1 && x.kind == Kind::image && !x.given &&
            node.shape[1] >= smallest && node.shape[2] >= smallest && node.shape[0] % panel_width == 0 &&
@@ -48,7 +48,7 @@ class WinogradConvolution final : public ConvolutionKernel {
   }
 
   [[gnu::cold]] Layout choose_backward(Program& p) override {
-    return describe_blocked(out_.map, p.backend().factor);
+    return describe_blocked(out_.map, p.backend().image);
   }
 
   [[gnu::cold]] void plan_backward(Program& p, const Bound& dy) override {
