@@ -68,9 +68,9 @@ struct GemmTuning {
 inline constexpr GemmTuning gemm_tuning{};
 
 /// Convolutions over small maps by exec/host/kernel/taps.hpp. The most positions for which oneDNN's kernels
-/// are slower are measured in f32 with 16 and 128 images on AVX-512. bf16 instructions multiply at least
-/// twice as fast; by estimate, padding costs oneDNN more than that only if its tiles of positions are hardly
-/// filled.
+/// are slower are measured in f32 with 16 and 128 images on AVX-512. With images in bf16, which these kernels
+/// do not read, products in bf16 may be twice as fast; by estimate, padding costs more than that only if
+/// tiles of positions are hardly filled.
 struct TapTuning {
   /// Positions of the result.
   std::int64_t most_positions = 196;

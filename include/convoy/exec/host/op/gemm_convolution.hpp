@@ -125,6 +125,8 @@ class GemmConvolution final : public ConvolutionKernel {
     PositionGrid to;
     int from_step;
     std::vector<Tap> taps;
+
+    PositionGrid from(const Tap& tap) const { return {tap.top, tap.left, from_step, to.down, to.right}; }
   };
 
   template <class Visit>
@@ -178,8 +180,7 @@ class GemmConvolution final : public ConvolutionKernel {
       const int outs = std::min(outer(y_map), y_map.channels - out);
       bool begun = false;
       for (const Pass::Tap& tap : pass.taps) {
-        locate({tap.top, tap.left, pass.from_step, pass.to.down, pass.to.right}, x_map, first, count,
-               elements);
+        locate(pass.from(tap), x_map, first, count, elements);
         for (int in = 0; in < x_map.channels; in += inner(x_map)) {
           const int ins = std::min(inner(x_map), x_map.channels - in);
           const PositionMatrix from{&x_map, x, elements, count, in, ins, factors, ins, ins, 0};
@@ -216,65 +217,66 @@ class GemmConvolution final : public ConvolutionKernel {
                                     tuning.gradient_inner, tuning.most_positions);
   }
 
-  /// Threads share the panels of dy while they are gathered, and pairs of panels of x and dy while they are
-  /// multiplied, so that the order of each sum does not depend on the number of threads.
+  /// Gathers channels of positions of a map into panels, which are `panel_step` apart.
+  static void gather_panels(const Map& map, const Pixels& image, const PositionGrid& grid, std::int64_t first,
+                            int count, int channel, int channels, float* panels, std::int64_t panel_step) {
+    std::int64_t elements[tuning.most_positions];
+    locate(grid, map, first, count, elements);
+    const PositionMatrix matrix{&map,     image,  elements,    count,       channel,
+                                channels, panels, panel_width, panel_width, panel_step};
+    run_in_lanes<Im2colLoop>(map.lanes, &matrix);
+  }
+
+  /// Threads share the positions of dy while they are gathered, and pairs of panels of x and dy while they
+  /// are multiplied, so that the order of each sum does not depend on the number of threads.
   void multiply_gradients(Program& p) const {
     const Pass& pass = forward_.front();
     const std::int64_t positions = pass.to.count(out_), most = gradient_group();
-    const std::int64_t in_panels = in_.channels / panel_width, out_panels = out_.channels / panel_width;
+    const std::int64_t panel_size = most * panel_width, out_panels = out_.channels / panel_width;
     float* const dy_panels = p.address(factors_);
     for (std::int64_t first = 0; first < positions; first += most) {
       const int count = static_cast<int>(std::min(most, positions - first));
       parallel(p.threads(), [&](int thread, int team) {
-        std::int64_t elements[tuning.most_positions];
-        locate(pass.to, out_, first, count, elements);
-        const Range range = share(out_panels, thread, team);
-        const PositionMatrix dy{&out_,
-                                p.pixels(dy_),
-                                elements,
-                                count,
-                                static_cast<int>(range.begin) * panel_width,
-                                static_cast<int>(range.size()) * panel_width,
-                                dy_panels + range.begin * most * panel_width,
-                                panel_width,
-                                panel_width,
-                                most * panel_width};
-        run_in_lanes<Im2colLoop>(out_.lanes, &dy);
+        const Range range = share(count, thread, team, tuning.grain);
+        gather_panels(out_, p.pixels(dy_), pass.to, first + range.begin, static_cast<int>(range.size()), 0,
+                      out_.channels, dy_panels + range.begin * panel_width, panel_size);
       });
       parallel(p.threads(), [&](int thread, int team) {
-        std::int64_t elements[tuning.most_positions];
-        float* const x_panel = dy_panels + (out_panels + thread) * most * panel_width;
-        const Range tasks =
-            share(static_cast<std::int64_t>(pass.taps.size()) * in_panels * out_panels, thread, team);
-        for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
-          const Pass::Tap& tap = pass.taps[static_cast<std::size_t>(task / out_panels / in_panels)];
-          const int in = static_cast<int>(task / out_panels % in_panels) * panel_width;
-          const std::int64_t out = task % out_panels;
-          if (task == tasks.begin || out == 0) {
-            locate({tap.top, tap.left, pass.from_step, pass.to.down, pass.to.right}, in_, first, count,
-                   elements);
-            const PositionMatrix x{&in_,        p.pixels(x_), elements,    count,       in,
-                                   panel_width, x_panel,      panel_width, panel_width, 0};
-            run_in_lanes<Im2colLoop>(in_.lanes, &x);
-          }
-          for (int begin = 0; begin < count; begin += tuning.gradient_inner) {
-            SmallProduct product;
-            product.m = panel_width;
-            product.n = panel_width;
-            product.k = std::min(tuning.gradient_inner, count - begin);
-            product.a = x_panel + begin * panel_width;
-            product.a_step = panel_width;
-            product.a_by_columns = true;
-            product.b = dy_panels + (out * most + begin) * panel_width;
-            product.b_step = panel_width;
-            product.c = p.parameters().gradient(weight_) +
-                        ((out * taps_.count() + tap.index) * in_.channels + in) * panel_width;
-            product.c_step = panel_width;
-            product.into = first + begin > 0 ? SmallProduct::Into::add : SmallProduct::Into::assign;
-            host::multiply(product);
-          }
-        }
+        multiply_panels(p, thread, team, first, count, dy_panels, panel_size,
+                        dy_panels + (out_panels + thread) * panel_size);
       });
+    }
+  }
+
+  /// Adds a thread's share of the products of a group: of each tap and panel of x, gathered into `x_panel`,
+  /// with each panel of dy.
+  void multiply_panels(Program& p, int thread, int team, std::int64_t first, int count,
+                       const float* dy_panels, std::int64_t panel_size, float* x_panel) const {
+    const Pass& pass = forward_.front();
+    const std::int64_t in_panels = in_.channels / panel_width, out_panels = out_.channels / panel_width;
+    const Range tasks = share(taps_.count() * in_panels * out_panels, thread, team);
+    for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
+      const Pass::Tap& tap = pass.taps[static_cast<std::size_t>(task / out_panels / in_panels)];
+      const int in = static_cast<int>(task / out_panels % in_panels) * panel_width;
+      const std::int64_t out = task % out_panels;
+      if (task == tasks.begin || out == 0)
+        gather_panels(in_, p.pixels(x_), pass.from(tap), first, count, in, panel_width, x_panel, 0);
+      for (int begin = 0; begin < count; begin += tuning.gradient_inner) {
+        SmallProduct product;
+        product.m = panel_width;
+        product.n = panel_width;
+        product.k = std::min(tuning.gradient_inner, count - begin);
+        product.a = x_panel + begin * panel_width;
+        product.a_step = panel_width;
+        product.a_by_columns = true;
+        product.b = dy_panels + out * panel_size + begin * panel_width;
+        product.b_step = panel_width;
+        product.c = p.parameters().gradient(weight_) +
+                    ((out * taps_.count() + tap.index) * in_.channels + in) * panel_width;
+        product.c_step = panel_width;
+        product.into = first + begin > 0 ? SmallProduct::Into::add : SmallProduct::Into::assign;
+        host::multiply(product);
+      }
     }
   }
 
