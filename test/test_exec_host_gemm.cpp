@@ -1,8 +1,7 @@
 // NEEDS: host
 // SANITIZE: none
 // TIMEOUT: 300
-// ALSO: CONVOY_ISA=avx2 ONEDNN_MAX_CPU_ISA=AVX2
-// ALSO: CONVOY_ISA=baseline ONEDNN_MAX_CPU_ISA=AVX2
+// ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline ONEDNN_MAX_CPU_ISA=AVX2
 // Host in bf16 with products in f32: convolutions as products of matrices over positions against the
 // reference, and what rounding images to bf16 costs.
 #include <string>
