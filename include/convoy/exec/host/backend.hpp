@@ -35,8 +35,9 @@ inline bool has_isa(dnnl_cpu_isa_t isa) {
 /// The number of channels per block in oneDNN's preferred layout on this processor.
 inline int preferred_lanes() { return has_isa(dnnl_cpu_isa_avx512_core) ? 16 : 8; }
 
-/// Whether this processor multiplies faster in bf16 than in f32. Intel's do so with AMX alone: an Emerald
-/// Rapids runs one 512-bit instruction of AVX512_BF16 in the time of four of f32, for twice the products.
+/// Whether this processor multiplies faster in bf16 than in f32. Intel's are taken to do so with AMX alone:
+/// an Emerald Rapids runs one 512-bit instruction of AVX512_BF16 in the time of four of f32, for twice the
+/// products.
 inline bool multiplies_faster_in_bf16() {
 #if defined(__x86_64__)
   return has_isa(dnnl_cpu_isa_avx512_core_amx) ||
