@@ -240,7 +240,10 @@ inline constexpr bool has_stream_backward =
 
 /// Whether an operation has both device functions.
 template <class Operation, Arguments A>
-inline constexpr bool is_on_stream = has_stream_forward<Operation, A>&& has_stream_backward<Operation, A>;
+inline constexpr bool is_on_stream = requires {
+  requires has_stream_forward<Operation, A>;
+  requires has_stream_backward<Operation, A>;
+};
 /// Whether an operation has only one device function, or device functions with wrong arguments. The longest
 /// signature tried is a `backward` with one view too many.
 template <class Operation, Arguments A>

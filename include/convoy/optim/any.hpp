@@ -63,10 +63,7 @@ class Holds final : public Erased {
 };
 
 template <class O>
-concept NamesItsRule = requires {
-  typename O::Rule;
-}
-&&std::same_as<typename O::Rule::Options, O>;
+concept NamesItsRule = std::same_as<typename O::Rule::Options, O>;
 
 }  // namespace detail
 

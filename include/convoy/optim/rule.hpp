@@ -64,10 +64,9 @@ concept TakesMatrices = requires {
 };
 
 template <class R>
-concept UpdatesMatrices = R::matrix_slots >= 0 &&
-                          R::matrix_slots <= R::slots&& requires(MatrixWork<memory::Host>& work,
-                                                                 const MatrixPass& m,
-                                                                 const typename R::Options& options) {
+concept UpdatesMatrices = requires(MatrixWork<memory::Host>& work, const MatrixPass& m,
+                                   const typename R::Options& options) {
+  requires R::matrix_slots >= 0 && R::matrix_slots <= R::slots;
   { R::matrix_needs } -> std::convertible_to<MatrixNeeds>;
   R::update_matrix(work, m, options);
 };
@@ -97,6 +96,13 @@ concept UpdatesWithoutState = requires(V& p, const V& g, const typename R::Const
 template <class R, class V>
 concept Updates = (R::slots > 0 && UpdatesWithState<R, V>) || (R::slots == 0 && UpdatesWithoutState<R, V>);
 
+// Of floats on a device, of vectors of floats on the host.
+template <class R>
+concept UpdatesElements = requires {
+  requires Updates<R, float>;
+  requires Updates<R, simd::Vec<float, 4>>;
+};
+
 template <class R, class V>
 concept DirectsWithState = requires(V& d, const V& p, const V& g, V (&state)[R::slots > 0 ? R::slots : 1],
                                     const typename R::Constants& k) {
@@ -113,6 +119,13 @@ concept Directs = (R::slots > 0 && DirectsWithState<R, V>) || (R::slots == 0 && 
 
 template <class R>
 concept HasDirection = Directs<R, float>;
+
+template <class R>
+concept UpdatesByNorms = WantsNorms<R> && MakesConstantsFromNorms<R> && !TakesMatrices<R>;
+
+template <class R>
+concept UpdatesWithoutNorms =
+    !WantsNorms<R> && MakesConstants<R> && !HasDirection<R> && (!TakesMatrices<R> || UpdatesMatrices<R>);
 
 }  // namespace detail
 
@@ -151,13 +164,8 @@ concept HasDirection = Directs<R, float>;
 ///                       with `per_tensor_norms`.
 template <class R>
 concept Rule = detail::HasOptions<R> && fields::complete<typename R::Options> && detail::HasRate<R> &&
-               detail::HasName<R> && detail::HasSlots<R> && detail::HasConstants<R> &&
-               ((detail::WantsNorms<R> && detail::MakesConstantsFromNorms<R>) ||
-                (!detail::WantsNorms<R> && detail::MakesConstants<R>)) &&
-               (detail::WantsNorms<R> ||
-                !detail::HasDirection<R>)&&(!detail::TakesMatrices<R> ||
-                                            (detail::UpdatesMatrices<R> && !detail::WantsNorms<R>)) &&
-               detail::Updates<R, float>&& detail::Updates<R, simd::Vec<float, 4>>;
+    detail::HasName<R> && detail::HasSlots<R> && detail::HasConstants<R> && detail::UpdatesElements<R> &&
+    (detail::UpdatesByNorms<R> || detail::UpdatesWithoutNorms<R>);
 
 /// Whether R is a Rule; if not, the only failing static_assert says what R lacks, and the value is false.
 template <class R>

@@ -35,9 +35,11 @@ namespace convoy::comm {
 
 /// An all-reduce that names its two halves, as schedules of messages or over shared memory.
 template <class S>
-concept Divisible = schedule::TwoHalves<S> ||
-    (schedule::SharedSchedule<S>&& schedule::SharedSchedule<typename S::ReduceScatter>&&
-         schedule::SharedSchedule<typename S::AllGather>);
+concept Divisible = schedule::TwoHalves<S> || requires {
+  requires schedule::SharedSchedule<S>;
+  requires schedule::SharedSchedule<typename S::ReduceScatter>;
+  requires schedule::SharedSchedule<typename S::AllGather>;
+};
 
 namespace detail {
 

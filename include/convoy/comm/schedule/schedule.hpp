@@ -75,10 +75,13 @@ concept Schedule = std::equality_comparable<S> && requires(const S& s, int n) {
 
 /// An all-reduce that names its two halves: a reduce-scatter, and an all-gather that starts from its result.
 template <class S>
-concept TwoHalves =
-    Schedule<S> &&
-    S::goal == Goal::all_reduce&& Schedule<typename S::ReduceScatter>&& S::ReduceScatter::goal ==
-    Goal::reduce_scatter&& Schedule<typename S::AllGather>&& S::AllGather::goal == Goal::all_gather;
+concept TwoHalves = requires {
+  requires Schedule<S> && S::goal == Goal::all_reduce;
+  requires Schedule<typename S::ReduceScatter>;
+  requires S::ReduceScatter::goal == Goal::reduce_scatter;
+  requires Schedule<typename S::AllGather>;
+  requires S::AllGather::goal == Goal::all_gather;
+};
 
 template <Schedule S>
 constexpr int chunks(const S& s, int size) {
