@@ -1,5 +1,4 @@
 // NEEDS: host
-// SANITIZE: none
 // TIMEOUT: 300
 // ALSO: CONVOY_ISA=baseline ONEDNN_MAX_CPU_ISA=AVX2
 // Host with images in nhwc, which bf16 on processors with AMX uses and the option channels_last asks for.
@@ -13,6 +12,7 @@
 #include "exec_models.hpp"
 #include "exec_operations.hpp"
 #include "exec_random_models.hpp"
+#include "sanitized.hpp"
 #include <convoy/exec/host/backend.hpp>
 #include <convoy/exec/host/host.hpp>
 
@@ -59,12 +59,14 @@ DynamicPlan convolutions(int height, int width) {
 
 TEST_CASE("host: with channels last convolutions and what follows them agree with the reference") {
   std::uint64_t seed = 900;
-  for (const auto& [height, width] : {std::pair{9, 7}, {14, 14}, {23, 16}}) {
-    const DynamicPlan plan = convolutions(height, width);
-    INFO(height, "x", width);
+  for (const auto& map : {std::pair{9, 7}, {14, 14}, {23, 16}}) {
+    const DynamicPlan plan = convolutions(map.first, map.second);
+    INFO(map.first, "x", map.second);
     for (const int batch : {1, 5})
       for (const int threads : {1, 3}) {
-        const exec_compare::Options options{.seed = ++seed, .batch = batch, .threads = threads};
+        ++seed;
+        if (sanitized && seed % 8 != 4) continue;  // one of the small maps and one of the large
+        const exec_compare::Options options{.seed = seed, .batch = batch, .threads = threads};
         CHECK(exec_compare::difference<F32>(plan, options) == "");
         CHECK(exec_compare::difference<CanonicalF32>(plan, options) == "");
       }

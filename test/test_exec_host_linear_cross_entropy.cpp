@@ -1,5 +1,4 @@
 // NEEDS: host
-// SANITIZE: none
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
 // A linear layer and its cross-entropy as one stage of Host, with one block of labels and with several.
 #include <doctest/doctest.h>

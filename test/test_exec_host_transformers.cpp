@@ -1,5 +1,4 @@
 // NEEDS: host
-// SANITIZE: none
 // ALSO: CONVOY_ISA=avx2 CONVOY_ISA=baseline
 // Small models of every kind on Host against the reference.
 #include <doctest/doctest.h>
