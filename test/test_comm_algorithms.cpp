@@ -150,7 +150,7 @@ TEST_CASE("a schedule that has no blocks for one rank is refused there") {
       const auto exchanges = [&] { exchange.all_reduce(std::span<float>(values), comm::sum); };
       if (ranks == 2) return exchanges();
       CHECK_THROWS_WITH_AS(exchanges(),
-                           "the schedule for several is wrong for 1 ranks and 1 segments: it cuts a buffer "
+                           "the schedule for several is wrong for 1 rank and 1 segment: it cuts a buffer "
                            "into no blocks, where at least one is needed",
                            ConfigError);
     });

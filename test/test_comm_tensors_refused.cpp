@@ -68,7 +68,7 @@ TEST_CASE("gradients made too late, and ones that there are not, are refused in 
   const GradientBuckets gradients(exchange, {{"a", a}});
   CHECK(gradients.gradient(0).name == "a");
   CHECK_FALSE(gradients.packed(0));
-  CHECK_THROWS_WITH_AS(static_cast<void>(gradients.gradient(9)), "there is no gradient 9; 1 are registered",
+  CHECK_THROWS_WITH_AS(static_cast<void>(gradients.gradient(9)), "there is no gradient 9; 1 is registered",
                        Error);
   CHECK_THROWS_WITH_AS(static_cast<void>(gradients.packed(-1)),
                        "there is no bucket -1; the gradients are in 1 buckets", Error);
@@ -136,7 +136,7 @@ TEST_CASE("what cannot be registered is refused") {
   GradientBuckets gradients(alone, {{"a", a}});
   gradients.ready(0);
   CHECK_THROWS_WITH_AS(gradients.ready(0), "gradient a was marked twice in one step", Error);
-  CHECK_THROWS_WITH_AS(gradients.ready(1), "there is no gradient 1; 1 are registered", Error);
+  CHECK_THROWS_WITH_AS(gradients.ready(1), "there is no gradient 1; 1 is registered", Error);
   gradients.wait();
   gradients.ready(0);
   gradients.wait();

@@ -352,6 +352,13 @@ TEST_CASE("a prediction needs only the inputs on which its output depends") {
     CHECK_THROWS_WITH_AS(train::Binding::for_output(plan, set.fields(), output),
                          concat("the model has 2 outputs, so there is no output ", output).c_str(),
                          ConfigError);
+  const DynamicPlan single([](auto& g) {
+    const auto x = g.linear(g.input("left", {4}), {.features = 2});
+    g.output("left", x);
+    g.loss(g.mse_loss(x, g.input("right", {2})));
+  });
+  CHECK_THROWS_WITH_AS(train::Binding::for_output(single, set.fields(), 1),
+                       "the model has 1 output, so there is no output 1", ConfigError);
 }
 
 TEST_CASE("backward without a forward is refused, in the first step and in later ones") {

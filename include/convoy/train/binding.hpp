@@ -27,7 +27,8 @@ class Binding {
   /// in for them. Also throws ConfigError if the model has no such output.
   static Binding for_output(const Plan& plan, std::span<const data::Field> fields, int output) {
     if (output < 0 || static_cast<std::size_t>(output) >= plan.outputs.size())
-      fail<ConfigError>("the model has ", plan.outputs.size(), " outputs, so there is no output ", output);
+      fail<ConfigError>("the model has ", counted(plan.outputs.size(), "output"), ", so there is no output ",
+                        output);
     std::vector<bool> needed(plan.nodes.size());
     needed[static_cast<std::size_t>(plan.outputs[static_cast<std::size_t>(output)].node)] = true;
     for (int n = plan.graph.count.nodes; n-- > 0;)  // nodes follow their inputs

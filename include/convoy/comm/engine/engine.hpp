@@ -313,8 +313,8 @@ CONVOY_FUNCTION void Engine::prove(const schedule::View& schedule, int segments,
   const schedule::Diagnosis found =
       schedule.verify(few(segments), options_.window, size(), port_.transport.capacity());
   if (!found)
-    fail<ConfigError>("the schedule ", schedule.name(), " is wrong for ", size(), " ranks and ",
-                      few(segments), " segments: ", schedule::explain(found));
+    fail<ConfigError>("the schedule ", schedule.name(), " is wrong for ", counted(size(), "rank"), " and ",
+                      counted(few(segments), "segment"), ": ", schedule::explain(found));
 }
 
 CONVOY_FUNCTION void Engine::run(const detail::Program& program, void* data, std::int64_t count,

@@ -353,7 +353,7 @@ CONVOY_FUNCTION bool GradientBuckets::packed(int bucket) const {
 
 CONVOY_FUNCTION std::size_t GradientBuckets::checked(int gradient) const {
   if (gradient < 0 || gradient >= count())
-    fail("there is no gradient ", gradient, "; ", count(), " are registered");
+    fail("there is no gradient ", gradient, "; ", count(), count() == 1 ? " is" : " are", " registered");
   return static_cast<std::size_t>(gradient);
 }
 #endif
