@@ -8,6 +8,7 @@
 
 #include "temporary_folder.hpp"
 #include "train_support.hpp"
+#include <convoy/graph/dynamic.hpp>
 #include <convoy/io/safetensors.hpp>
 #include <convoy/train/weights.hpp>
 
@@ -132,4 +133,22 @@ TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list
   CHECK(part.missing == std::vector<std::string>{"conv2d.0.bias", "conv2d.1.weight"});
   CHECK(part.unexpected == std::vector<std::string>{"batch_norm.0.bias", "batch_norm.0.running_mean",
                                                     "batch_norm.0.running_var", "batch_norm.0.weight"});
+}
+
+TEST_CASE("a file with a tensor that the model does not have is refused as a whole") {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path / "weights.safetensors";
+  const auto line = [](bool bias) {
+    return DynamicPlan([bias](auto& g) {
+      g.loss(g.mse_loss(g.linear(g.input("x", {3}), {.features = 2, .bias = bias}), g.input("y", {2})));
+    });
+  };
+  const DynamicPlan biased = line(true), plain = line(false);
+  using Alone = train::PlanTrainer<optim::Sgd, comm::None, Reference<float>>;
+  Alone saved(biased, {.batch = 10}), other(plain, {.batch = 10});
+  train::save_weights(saved, file);
+  CHECK_THROWS_WITH_AS(
+      train::load_weights(other, file),
+      (file.string() + " has 1 tensor that the model does not have, for example 'linear.0.bias'").c_str(),
+      CheckpointError);
 }

@@ -276,9 +276,8 @@ CONVOY_FUNCTION void require_complete(const LoadedWeights& weights, const std::f
     fail<CheckpointError>(path.string(), " lacks ", weights.missing.size(),
                           " of the model's tensors, for example ", io::cited(weights.missing[0]));
   if (!weights.unexpected.empty())
-    fail<CheckpointError>(path.string(), " has ", weights.unexpected.size(),
-                          " tensors that the model does not have, for example ",
-                          io::cited(weights.unexpected[0]));
+    fail<CheckpointError>(path.string(), " has ", counted(weights.unexpected.size(), "tensor"),
+                          " that the model does not have, for example ", io::cited(weights.unexpected[0]));
 }
 #endif
 
