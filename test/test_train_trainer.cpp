@@ -2,6 +2,8 @@
 // Trainer: the effects of ranks, batches, accumulation and callbacks on a training.
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <sstream>
@@ -300,6 +302,26 @@ TEST_CASE("callbacks, early stop and a number of steps end a fit on all ranks to
   const auto waited =
       still.fit(training, {.epochs = 30, .validate = &test, .early_stop = {.patience = 3}, .log = nullptr});
   CHECK(waited.epochs.size() == 4);
+}
+
+TEST_CASE("a loss that is lower by more than min_delta is better, and patience counts the epochs since") {
+  const train::Patience patience({.patience = 2, .min_delta = 0.5});
+  train::FitPosition at;
+  const auto ends = [&](double loss) {
+    train::Evaluation test;
+    test.loss = loss;
+    return patience.exhausted(test, at);
+  };
+  CHECK_FALSE(ends(4));
+  CHECK_FALSE(ends(3.75));
+  CHECK(at.best == 4);
+  CHECK(at.waited == 1);
+  CHECK_FALSE(ends(3.25));
+  CHECK(at.best == 3.25);
+  CHECK(at.waited == 0);
+  CHECK_FALSE(ends(3));
+  CHECK(ends(2.875));
+  CHECK(at.best == 3.25);
 }
 
 TEST_CASE("the log prints lines in the published format") {
