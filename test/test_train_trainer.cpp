@@ -324,6 +324,33 @@ TEST_CASE("a loss that is lower by more than min_delta is better, and patience c
   CHECK(at.best == 3.25);
 }
 
+TEST_CASE("the throughput of a long fit leaves out the warm-up, and its times are medians") {
+  const auto summary = [](int steps) {
+    train::FitReport fit;
+    train::StepTimes times;
+    for (int s = 0; s < steps; ++s) {
+      train::StepReport step{.rows = s < 20 ? 1 : 10};
+      if (s < 4) step.backward_seconds = 4 - s;
+      if (s < 3) step.exposed_comm_seconds = s;
+      times.take(step);
+      fit.step_seconds.push_back(s < 20 ? 9 : 0.5);
+    }
+    train::summarize(fit, times);
+    return fit;
+  };
+  const train::FitReport brief = summary(40), longer = summary(41);
+  CHECK_FALSE(brief.warm_up_left_out);
+  CHECK(brief.samples_per_sec == doctest::Approx(220.0 / 190));
+  CHECK(longer.warm_up_left_out);
+  CHECK(longer.samples_per_sec == doctest::Approx(20));
+  CHECK(longer.backward_ms == 3000);  // the upper one of the two in the middle
+  CHECK(longer.exposed_comm_ms == 1000);
+  const train::FitReport none = summary(0);
+  CHECK(none.samples_per_sec == 0);
+  CHECK(!none.backward_ms);
+  CHECK(!none.exposed_comm_ms);
+}
+
 TEST_CASE("the log prints lines in the published format") {
   const Blobs training(60), test(20, 8);
   std::ostringstream log;
