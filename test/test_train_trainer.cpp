@@ -351,6 +351,38 @@ TEST_CASE("the throughput of a long fit leaves out the warm-up, and its times ar
   CHECK(!none.exposed_comm_ms);
 }
 
+TEST_CASE("the report of a step has its place in the fit and in its epoch, and the rate so far") {
+  const Blobs training(50);
+  ThreadTrainer<Plain> trainer{{.batch = 10, .accumulate = 2}};
+  std::vector<train::StepReport> steps;
+  const auto fit = trainer.fit(training, {.epochs = 2,
+                                          .on_step =
+                                              [&](const train::StepReport& step) {
+                                                steps.push_back(step);
+                                                return train::Control::go_on;
+                                              },
+                                          .log = nullptr});
+  REQUIRE(steps.size() == 6);
+  REQUIRE(fit.step_seconds.size() == 6);
+  double seconds = 0;
+  std::int64_t rows = 0;
+  for (int s = 0; s < 6; ++s) {
+    const train::StepReport& step = steps[static_cast<std::size_t>(s)];
+    CHECK(step.step == s);
+    CHECK(step.epoch == s / 3);
+    CHECK(step.step_in_epoch == s % 3);
+    CHECK(step.steps_per_epoch == 3);
+    CHECK(step.rows == (s % 3 < 2 ? 20 : 10));
+    CHECK(step.seconds == fit.step_seconds[static_cast<std::size_t>(s)]);
+    seconds += step.seconds;
+    rows += step.rows;
+    CHECK(step.samples_per_sec == doctest::Approx(static_cast<double>(rows) / seconds));
+  }
+  CHECK(fit.samples == rows);
+  CHECK(fit.loss == steps.back().loss);
+  CHECK(fit.epochs[1].epoch == 1);
+}
+
 TEST_CASE("the log prints lines in the published format") {
   const Blobs training(60), test(20, 8);
   std::ostringstream log;
