@@ -383,6 +383,23 @@ TEST_CASE("the report of a step has its place in the fit and in its epoch, and t
   CHECK(fit.epochs[1].epoch == 1);
 }
 
+TEST_CASE("the loss and the accuracy of an epoch are those of its rows, also if its last step is smaller") {
+  const Blobs training(50);
+  ThreadTrainer<Plain> trainer{{.batch = 20}};
+  double loss = 0, correct = 0;
+  const auto fit = trainer.fit(training, {.epochs = 1,
+                                          .on_step =
+                                              [&](const train::StepReport& step) {
+                                                loss += step.loss * static_cast<double>(step.rows);
+                                                correct += *step.accuracy * static_cast<double>(step.labels);
+                                                return train::Control::go_on;
+                                              },
+                                          .log = nullptr});
+  CHECK(correct > 0);
+  CHECK(fit.epochs[0].loss == doctest::Approx(loss / 50));
+  CHECK(fit.epochs[0].accuracy.value() == doctest::Approx(correct / 50));
+}
+
 TEST_CASE("the log prints lines in the published format") {
   const Blobs training(60), test(20, 8);
   std::ostringstream log;
