@@ -116,12 +116,12 @@ struct Prediction {
 /// at the end of the epoch.
 enum class Control : bool { go_on, stop };
 
-/// Stops when `patience` epochs in a row did not improve the test loss by `min_delta`, or when the test
-/// accuracy reaches `target_accuracy`, which needs a model that classifies. Both refer to the validation set
-/// of `fit`.
+/// Stops when `patience` epochs in a row did not lower the test loss by more than `min_delta`, or when the
+/// test accuracy reaches `target_accuracy`, which needs a model that classifies. Both refer to the validation
+/// set of `fit`.
 struct EarlyStop {
   int patience = 0;      ///< epochs; 0: never
-  double min_delta = 0;  ///< the least decrease of the loss that counts; needs a patience above 0
+  double min_delta = 0;  ///< a loss lower by more than this is better; needs a patience above 0
   std::optional<double> target_accuracy = {};  ///< from 0 to 1
 
   static constexpr void fields(auto& self, auto&& field) {
