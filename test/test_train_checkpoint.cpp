@@ -1,6 +1,7 @@
 // TIMEOUT: 300
 // Checkpoints: a killed fit resumes with the same bits, with every exchange.
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -340,8 +341,8 @@ TEST_CASE("a loop that only restores, and keeps checkpoints later, makes the fol
   CHECK(all_parameters(last) == all_parameters(trainer));
 }
 
-TEST_CASE("a fit resumes where a loop of the user's own has stopped within an epoch") {
-  const TemporaryFolder folder;
+TEST_CASE(
+    "a fit resumes where a loop of the user's own has stopped, within an epoch or behind its last row") {
   using Alone = Trainer<Plain, optim::Adam, comm::None, Reference<float>>;
   const auto loop = [](Alone& trainer, int steps) {
     const train::Binding binding{trainer.plan, training.fields()};
@@ -358,15 +359,22 @@ TEST_CASE("a fit resumes where a loop of the user's own has stopped within an ep
     }
     return row;
   };
-  Alone whole({.batch = 10}), stopped({.batch = 10}), resumed({.batch = 10});
+  Alone whole({.batch = 10});
   loop(whole, 10);
-  train::Checkpoints kept(stopped, {.directory = folder.path});
-  kept.keep({.epoch = 1, .next_row = loop(stopped, 7)});
-  kept.finish();
-  train::Checkpoints checkpoints(resumed, {.directory = folder.path, .resume = true});
-  resumed.fit(training, {.epochs = 2, .log = nullptr, .keeper = &checkpoints});
-  CHECK(resumed.steps_done() == 10);
-  CHECK(all_parameters(resumed) == all_parameters(whole));
+  for (const int steps : {7, 10}) {
+    CAPTURE(steps);
+    const TemporaryFolder folder;
+    Alone stopped({.batch = 10}), resumed({.batch = 10});
+    train::Checkpoints kept(stopped, {.directory = folder.path});
+    kept.keep({.epoch = 1, .next_row = loop(stopped, steps)});
+    kept.finish();
+    train::Checkpoints checkpoints(resumed, {.directory = folder.path, .resume = true});
+    const auto fit = resumed.fit(training, {.epochs = 2, .log = nullptr, .keeper = &checkpoints});
+    CHECK(resumed.steps_done() == 10);
+    CHECK(all_parameters(resumed) == all_parameters(whole));
+    REQUIRE(fit.epochs.size() == 1);
+    CHECK(std::isnan(fit.epochs[0].loss) == (steps == 10));  // known for the steps of the fit alone
+  }
 }
 
 TEST_CASE("asking for the newest checkpoint while one is being written does not disturb the fit") {

@@ -250,6 +250,7 @@ void FitLoop<Replica>::expect_rows_everywhere(const data::BatchPlan& batches) co
 template <class Replica>
 EpochReport FitLoop<Replica>::train_epoch(FitRun& run) {
   const Stopwatch watch;
+  const std::int64_t steps_before = run.at.steps;
   run.feed.start(run.earlier_epochs + run.at.epoch,
                  std::min(run.next_step * run.accumulate, run.batches.steps()));
   if (run.counts_by_value && run.next_step < run.steps_per_epoch) set_counts(run, run.next_step);
@@ -265,7 +266,8 @@ EpochReport FitLoop<Replica>::train_epoch(FitRun& run) {
     }
   }
   report_pending_steps(run);
-  if (run.at.rows == 0 && run.next_step == run.steps_per_epoch)
+  // Without a step of this fit's, the rows of the epoch may be unknown, as behind a user's loop.
+  if (run.at.rows == 0 && run.at.steps > steps_before && run.next_step == run.steps_per_epoch)
     fail<ExecError>("the loss of every step of epoch ", run.at.epoch, " is not finite, so training stops");
   // Before the evaluation: it may be interrupted, and it changes the running statistics. A fit that resumes
   // from here evaluates first or, if it has stopped within an epoch, goes on with the epoch.
