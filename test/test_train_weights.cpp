@@ -10,6 +10,7 @@
 #include "train_support.hpp"
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/io/safetensors.hpp>
+#include <convoy/train/checkpoint.hpp>
 #include <convoy/train/weights.hpp>
 
 using namespace convoy;
@@ -133,6 +134,18 @@ TEST_CASE("weights alone are saved, loaded whole, and loaded in part with a list
   CHECK(part.missing == std::vector<std::string>{"conv2d.0.bias", "conv2d.1.weight"});
   CHECK(part.unexpected == std::vector<std::string>{"batch_norm.0.bias", "batch_norm.0.running_mean",
                                                     "batch_norm.0.running_var", "batch_norm.0.weight"});
+}
+
+TEST_CASE("files of weights say that their layout is PyTorch's, as transformers expects") {
+  const TemporaryFolder folder;
+  Trainer<Plain, optim::Sgd, comm::None, Reference<float>> trainer({.batch = 10});
+  train::save_weights(trainer, folder.path / "weights.safetensors");
+  train::Checkpoints checkpoints(trainer, {.directory = folder.path});
+  trainer.fit(training, {.log = nullptr, .keeper = &checkpoints});
+  for (const auto& file : {folder.path / "weights.safetensors", checkpoints.newest() / "model.safetensors"}) {
+    INFO(file.string());
+    CHECK(io::Safetensors(file).metadata().at("format") == "pt");
+  }
 }
 
 TEST_CASE("a file with a tensor that the model does not have is refused as a whole") {
