@@ -172,6 +172,11 @@ template <class D>
 concept HasFill = requires(const D& d, const Rows& rows) {
   d.fill(rows);
 };
+template <class D>
+concept IsSplit = !HasSize<D> && requires(const D& d) {
+  d.train.size();
+  d.test.size();
+};
 }  // namespace detail
 
 /// A data set:
@@ -211,7 +216,11 @@ void read(const D& set, std::size_t index, const Samples& to, std::size_t row = 
 /// True for a Dataset; otherwise the compile error is one sentence that says which member is missing.
 template <class D>
 consteval bool require_dataset() {
-  if constexpr (!detail::HasSize<D>) {
+  if constexpr (detail::IsSplit<D>) {
+    static_assert(
+        !detail::IsSplit<D>,
+        "convoy: this is a training set and a test set: pass one of them, its member `train` or `test`");
+  } else if constexpr (!detail::HasSize<D>) {
     static_assert(detail::HasSize<D>, "convoy: this data set has no `size() const` that returns std::size_t");
   } else if constexpr (!detail::HasFields<D>) {
     static_assert(detail::HasFields<D>,

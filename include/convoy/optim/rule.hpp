@@ -23,7 +23,10 @@ struct Norms {
 namespace detail {
 
 template <class R>
-concept HasOptions = std::is_class_v<R> && fields::Listed<typename R::Options>;
+concept HasOptions = requires {
+  typename R::Options;
+  requires fields::Listed<typename R::Options>;
+};
 
 // The options that hold the learning rate: for a decorator, those of the decorated rule.
 template <class O>

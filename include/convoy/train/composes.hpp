@@ -68,7 +68,12 @@ consteval bool has_kernel_for() {
 /// the value is false.
 template <class Rule, class Comm, class Exec>
 consteval bool composes() {
-  if constexpr (!optim::Optimizing<Rule>) {
+  if constexpr (comm::Comm<Rule>) {
+    static_assert(
+        !comm::Comm<Rule>,
+        "convoy: a trainer's optimizer comes before its Comm: Trainer<Model, Optimizer, Comm, Exec>");
+    return false;
+  } else if constexpr (!optim::Optimizing<Rule>) {
     return optim::is_rule<Rule>();
   } else if constexpr (!comm::Comm<Comm>) {
     static_assert(comm::Comm<Comm>,
