@@ -209,21 +209,26 @@ TEST_CASE("a fit that an exception ended resumes from the checkpoint that was st
 
 TEST_CASE(
     "a fit that ran out of patience makes no more steps when it is resumed, except with more patience") {
-  const TemporaryFolder folder;
-  const auto epochs = [&](int patience) {
-    Trainer<Normed, optim::Adam, comm::None, Reference<float>> trainer({.batch = 10, .optimizer = {.lr = 0}});
-    train::Checkpoints checkpoints(trainer, {.directory = folder.path, .resume = true});
-    const auto report = trainer.fit(training, {.epochs = 30,
-                                               .validate = &testing,
-                                               .early_stop = {.patience = patience, .min_delta = 1},
-                                               .log = nullptr,
-                                               .keeper = &checkpoints});
-    CHECK(report.stopped == train::StopReason::early_stop);
-    return report.steps / 5;
-  };
-  CHECK(epochs(3) == 4);
-  CHECK(epochs(3) == 0);
-  CHECK(epochs(5) == 2);
+  // The last checkpoint is from before the last evaluation, or from behind it.
+  for (const std::int64_t every : {0, 100}) {
+    CAPTURE(every);
+    const TemporaryFolder folder;
+    const auto epochs = [&](int patience) {
+      Trainer<Normed, optim::Adam, comm::None, Reference<float>> trainer(
+          {.batch = 10, .optimizer = {.lr = 0}});
+      train::Checkpoints checkpoints(trainer, {.directory = folder.path, .every = every, .resume = true});
+      const auto report = trainer.fit(training, {.epochs = 30,
+                                                 .validate = &testing,
+                                                 .early_stop = {.patience = patience, .min_delta = 1},
+                                                 .log = nullptr,
+                                                 .keeper = &checkpoints});
+      CHECK(report.stopped == train::StopReason::early_stop);
+      return report.steps / 5;
+    };
+    CHECK(epochs(3) == 4);
+    CHECK(epochs(3) == 0);
+    CHECK(epochs(5) == 2);
+  }
 }
 
 TEST_CASE("a fit that reached its accuracy makes no more steps when it is resumed, except to a higher one") {
