@@ -309,20 +309,55 @@ TEST_CASE("a callback ends a fit later by the delay of results, at the same step
     Far<Plain> trainer{{.batch = 10}, comm::Any(Ring(endpoint))};
     CHECK(trainer.fit(training, {.epochs = 9, .steps = 13, .log = nullptr}).steps == 13);
     std::vector<std::int64_t> told;
-    const auto called = trainer.fit(training, {.epochs = 9,
-                                               .on_step =
-                                                   [&](const train::StepReport& report) {
-                                                     told.push_back(report.step);
-                                                     return trainer.rank() == 1 && report.step == 4
-                                                                ? train::Control::stop
-                                                                : train::Control::go_on;
-                                                   },
-                                               .log = nullptr});
+    const auto stopped_at_4 = [&](std::int64_t steps) {
+      told.clear();
+      return trainer.fit(training, {.epochs = 9,
+                                    .steps = steps,
+                                    .on_step =
+                                        [&](const train::StepReport& report) {
+                                          told.push_back(report.step);
+                                          return trainer.rank() == 1 && report.step == 4
+                                                     ? train::Control::stop
+                                                     : train::Control::go_on;
+                                        },
+                                    .log = nullptr});
+    };
+    const auto called = stopped_at_4(0);
     CHECK(called.stopped == train::StopReason::callback);
     // Step 4 is reported in step 6. Rank 1's answer is exchanged in step 7 and known in step 9.
     CHECK(called.steps == 10);
     REQUIRE(told.size() == 10);
     for (std::size_t i = 0; i < told.size(); ++i) CHECK(told[i] == static_cast<std::int64_t>(i));
+    // The answer of rank 1 comes once the fit has made its steps.
+    const auto reached = stopped_at_4(9);
+    CHECK(reached.stopped == train::StopReason::steps_reached);
+    CHECK(reached.steps == 9);
+    CHECK(told.size() == 9);
+  });
+}
+
+TEST_CASE("what is kept within an epoch counts all its rows so far, also if results are late") {
+  struct Kept final : train::Keeper {
+    std::vector<train::FitPosition> positions;
+    train::FitPosition resume(std::int64_t) override { return {}; }
+    bool due(std::int64_t, bool) const override { return true; }
+    void keep(const train::FitPosition& position) override { positions.push_back(position); }
+    void finish() override {}
+  };
+  const Blobs training(200);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    Far<Plain> trainer{{.batch = 10}, comm::Any(Ring(endpoint))};
+    Kept kept;
+    trainer.fit(training, {.epochs = 1, .log = nullptr, .keeper = &kept});
+    REQUIRE(kept.positions.size() == 10);
+    double before = 0;
+    for (const train::FitPosition& at : kept.positions) {
+      CHECK(at.rows == 20 * at.steps);
+      CHECK(at.labels == at.rows);
+      CHECK(at.next_row == at.rows);
+      CHECK(at.loss > before);
+      before = at.loss;
+    }
   });
 }
 
