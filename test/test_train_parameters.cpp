@@ -31,6 +31,14 @@ namespace {
 using Alone = Trainer<Normed, optim::Adam, comm::None, Reference<float>>;
 using Shards = Trainer<Normed, optim::Adam, comm::Sharded<comm::Ring<Threads>>, Reference<float>>;
 
+struct HalfFrozen {
+  static constexpr void define(auto& g) {
+    auto x = g.linear(g.flatten(g.input("image", image)), {.features = 6, .frozen = true});
+    x = g.linear(g.linear(x, {.features = 8}), {.features = classes});
+    g.loss(g.cross_entropy(x, g.label("label", classes)));
+  }
+};
+
 struct Dropping {
   static constexpr void define(auto& g) {
     auto x = g.dropout(g.flatten(g.input("image", image)));
@@ -112,6 +120,39 @@ std::vector<std::vector<float>> drawn(int batch, const std::vector<int>& rows, c
 }
 
 }  // namespace
+
+TEST_CASE("an exchange sees the trained parameters as matrices, in the order of the arena") {
+  const Plan& plan = plan_of<HalfFrozen>;
+  const auto named = [&](std::string_view name) {
+    std::size_t p = 0;
+    while (plan.parameter_list[p].name != name) ++p;
+    return p;
+  };
+  std::vector<std::int64_t> panels(plan.parameter_list.size(), 4);
+  panels[named("linear.2.weight")] = 0;  // not stored as a matrix
+  const std::vector<comm::Matrix> all = train::matrices(plan, panels);
+  REQUIRE(all.size() == 4);
+  std::int64_t end = 0;
+  for (const comm::Matrix& matrix : all) {
+    CHECK(matrix.range.begin >= end);
+    end = matrix.range.end;
+  }
+  const auto expect = [&](std::string_view name, std::int64_t rows, std::int64_t columns,
+                          std::int64_t panel) {
+    CAPTURE(name);
+    const Range live = plan.slots[named(name)].live;
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const comm::Matrix& m) { return m.range == live; });
+    REQUIRE(found != all.end());
+    CHECK(found->rows == rows);
+    CHECK(found->columns == columns);
+    CHECK(found->panel == panel);
+  };
+  expect("linear.1.weight", 8, 6, 4);
+  expect("linear.1.bias", 1, 8, 1);
+  expect("linear.2.weight", 1, classes * 8, 1);
+  expect("linear.2.bias", 1, classes, 1);
+}
 
 TEST_CASE("parameters are read and written by their PyTorch names") {
   Alone trainer{{.batch = 8}};
