@@ -35,16 +35,6 @@ class Uncounted : public Blobs {
   void read(std::size_t index, data::Sample out) const { Blobs::read(index * classes + ignored, out); }
 };
 
-/// Keeps the position of a fit, and nothing else.
-class Position final : public train::Keeper {
- public:
-  train::FitPosition kept;
-  train::FitPosition resume(std::int64_t) override { return kept; }
-  bool due(std::int64_t, bool) const override { return false; }
-  void keep(const train::FitPosition& position) override { kept = position; }
-  void finish() override {}
-};
-
 template <class Comm>
 using Trained = Trainer<Partial, optim::Sgd, Comm, exec::Reference<f32>>;
 using Alone = Trained<comm::None>;
@@ -103,11 +93,12 @@ TEST_CASE_TEMPLATE("ranks agree on the accuracy of an epoch, in lockstep or not"
 }
 
 TEST_CASE("a fit that resumes within an epoch counts the epoch's earlier labels too") {
-  Position position;
+  Positions positions;
   Alone trainer(still<Alone>(4));
-  const auto begun = trainer.fit(blobs, {.steps = 4, .log = nullptr, .keeper = &position});
-  CHECK(position.kept.labels > 0);
-  const auto rest = trainer.fit(blobs, {.log = nullptr, .keeper = &position});
+  const auto begun = trainer.fit(blobs, {.steps = 4, .log = nullptr, .keeper = &positions});
+  REQUIRE(!positions.kept.empty());
+  CHECK(positions.kept.back().labels > 0);
+  const auto rest = trainer.fit(blobs, {.log = nullptr, .keeper = &positions});
   CHECK(begun.steps + rest.steps == 11);
   CHECK(rest.epochs[0].accuracy == expected());
 }

@@ -11,7 +11,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -431,22 +430,17 @@ TEST_CASE("a label that is no class is named by its sample of the data set, in a
 }
 
 TEST_CASE("a fit keeps its state once after each step that is due, and at its end") {
-  struct Kept final : train::Keeper {
-    std::vector<std::int64_t> steps;
-    train::FitPosition resume(std::int64_t) override { return {}; }
-    bool due(std::int64_t steps_done, bool) const override { return steps_done % 2 == 0; }
-    void keep(const train::FitPosition& position) override { steps.push_back(position.steps); }
-    void finish() override {}
+  const auto kept_steps = [](int rows, std::int64_t steps) {
+    Positions positions(2);
+    Alone<Plain> trainer({.batch = rows});
+    trainer.fit(training, {.epochs = 2, .steps = steps, .log = nullptr, .keeper = &positions});
+    std::vector<std::int64_t> kept;
+    for (const train::FitPosition& at : positions.kept) kept.push_back(at.steps);
+    return kept;
   };
-  for (const auto& [steps, expected] :
-       {std::pair{6, std::vector<std::int64_t>{2, 4, 6}}, {8, {2, 4, 6, 8}}, {5, {2, 4, 5}}}) {
-    Kept kept;
-    Alone<Plain> trainer({.batch = batch});  // 5 steps an epoch
-    trainer.fit(training, {.epochs = 2, .steps = steps, .log = nullptr, .keeper = &kept});
-    CHECK(kept.steps == expected);
-  }
-  Kept kept;
-  Alone<Plain> trainer({.batch = 25});  // the steps that are due are those that end epochs
-  trainer.fit(training, {.epochs = 2, .log = nullptr, .keeper = &kept});
-  CHECK(kept.steps == std::vector<std::int64_t>{2, 4});
+  using Steps = std::vector<std::int64_t>;
+  CHECK(kept_steps(batch, 6) == Steps{2, 4, 6});  // 5 steps an epoch
+  CHECK(kept_steps(batch, 8) == Steps{2, 4, 6, 8});
+  CHECK(kept_steps(batch, 5) == Steps{2, 4, 5});
+  CHECK(kept_steps(25, 0) == Steps{2, 4});  // the steps that are due are those that end epochs
 }

@@ -337,21 +337,14 @@ TEST_CASE("a callback ends a fit later by the delay of results, at the same step
 }
 
 TEST_CASE("what is kept within an epoch counts all its rows so far, also if results are late") {
-  struct Kept final : train::Keeper {
-    std::vector<train::FitPosition> positions;
-    train::FitPosition resume(std::int64_t) override { return {}; }
-    bool due(std::int64_t, bool) const override { return true; }
-    void keep(const train::FitPosition& position) override { positions.push_back(position); }
-    void finish() override {}
-  };
   const Blobs training(200);
   transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
     Far<Plain> trainer{{.batch = 10}, comm::Any(Ring(endpoint))};
-    Kept kept;
-    trainer.fit(training, {.epochs = 1, .log = nullptr, .keeper = &kept});
-    REQUIRE(kept.positions.size() == 10);
+    Positions positions(1);
+    trainer.fit(training, {.epochs = 1, .log = nullptr, .keeper = &positions});
+    REQUIRE(positions.kept.size() == 10);
     double before = 0;
-    for (const train::FitPosition& at : kept.positions) {
+    for (const train::FitPosition& at : positions.kept) {
       CHECK(at.rows == 20 * at.steps);
       CHECK(at.labels == at.rows);
       CHECK(at.next_row == at.rows);

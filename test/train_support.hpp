@@ -87,6 +87,23 @@ inline std::size_t first_sample(std::size_t samples, std::int64_t batch, int wor
   return static_cast<std::size_t>(data::order_of(plan, 0, 0)(place));
 }
 
+/// Keeps the positions of a fit, and nothing else: every `every` steps (0: never) and where the fit ends.
+class Positions final : public convoy::train::Keeper {
+ public:
+  explicit Positions(std::int64_t every = 0) : every_(every) {}
+  std::vector<convoy::train::FitPosition> kept;
+
+  convoy::train::FitPosition resume(std::int64_t) override {
+    return kept.empty() ? convoy::train::FitPosition() : kept.back();
+  }
+  bool due(std::int64_t steps_done, bool) const override { return every_ > 0 && steps_done % every_ == 0; }
+  void keep(const convoy::train::FitPosition& position) override { kept.push_back(position); }
+  void finish() override {}
+
+ private:
+  std::int64_t every_;
+};
+
 template <class Model, class Rule = optim::Sgd>
 using ThreadTrainer = Trainer<Model, Rule, comm::Ring<transport::Threads>, exec::Reference<f32>>;
 
