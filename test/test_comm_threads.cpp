@@ -3,6 +3,8 @@
 // The ring over threads: results bit for bit in the ring's order, several buckets in flight, traffic as
 // priced, and no allocation in a step.
 #include <atomic>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -36,6 +38,14 @@ void check_all_reduce(int ranks, std::int64_t count, O op, const comm::Options& 
 }
 
 const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
+
+// Message spaces of the endpoint's world, in use or to be used again.
+int spaces(const Threads& endpoint) {
+  struct Opened : Threads {
+    static int count(const Threads& endpoint) { return (endpoint.*(&Opened::world_))->spaces(); }
+  };
+  return Opened::count(endpoint);
+}
 
 }  // namespace
 
@@ -113,7 +123,8 @@ TEST_CASE("a world holds any number of exchanges, and the first still works afte
   std::atomic<int> right{0};
   Threads::World(2).run([&](Threads endpoint) {
     comm::Ring<Threads> first(endpoint, small);
-    for (int i = 0; i < 2'000; ++i) static_cast<void>(endpoint.isolated());
+    std::vector<Threads> more;
+    for (int i = 0; i < 2'000; ++i) more.push_back(endpoint.isolated());
     comm::Ring<Threads> last(endpoint, small);
     for (comm::Ring<Threads>* ring : {&first, &last}) {
       i32 sum[] = {1};
@@ -122,6 +133,79 @@ TEST_CASE("a world holds any number of exchanges, and the first still works afte
     }
   });
   CHECK(right == 4);
+}
+
+TEST_CASE("exchanges made one after another use the same message space, and none of its old messages") {
+  for (int ranks : {1, 2, 3}) {
+    std::atomic<int> right{0}, most{0};
+    Threads::World(ranks).run([&](Threads endpoint) {
+      bool good = true;
+      for (int round = 0; round < 50; ++round) {
+        Threads unheard = endpoint.isolated();
+        Threads::Request request;
+        for (int message = 0; message < 3; ++message)
+          good = unheard.post(request, (endpoint.rank() + 1) % ranks, &round, sizeof round) && good;
+        if (round % 2 == 0) unheard = endpoint.isolated();
+        comm::Ring<Threads> ring(unheard, small);
+        std::vector<i32> values(1000, round);
+        ring.all_reduce(std::span<i32>(values), comm::sum);
+        good = good && values == std::vector<i32>(1000, round * ranks);
+        ring.barrier();
+      }
+      right += good;
+      most = spaces(endpoint);
+    });
+    CAPTURE(ranks);
+    CHECK(right == ranks);
+    // The own one of `endpoint`, three of the last round that a rank still has, and three of the next round.
+    CHECK(most.load() <= 7);
+  }
+}
+
+TEST_CASE("a message space is not reused while a rank still has it") {
+  std::atomic<int> right{0};
+  Threads::World(3).run([&](Threads endpoint) {
+    constexpr int sent = 17;
+    std::optional<Threads> mine = endpoint.isolated();
+    Threads::Request request;
+    if (endpoint.rank() == 0) right += mine->post(request, 2, &sent, sizeof sent);
+    if (endpoint.rank() != 2) mine.reset();
+    comm::Ring<Threads> ring(endpoint, small);
+    i32 value[] = {1};
+    ring.all_reduce(std::span<i32>(value), comm::sum);
+    if (endpoint.rank() != 2) return;
+    mine->receive(request, 0, 0, nullptr, 0);
+    const transport::Arrival arrival = mine->arrived(request);
+    right += arrival.data != nullptr && *static_cast<const int*>(arrival.data) == sent;
+    mine->release(request);
+  });
+  CHECK(right == 2);
+}
+
+TEST_CASE("a rank may withdraw while the others reuse message spaces that it has closed") {
+  std::atomic<int> filled{0}, reused{0};
+  Threads::World(3).run([&](Threads endpoint) {
+    const auto wait_for = [](const std::atomic<int>& count, int wanted) {
+      while (count < wanted) std::this_thread::yield();
+    };
+    Threads::Request request;
+    {
+      std::vector<Threads> open;
+      for (int i = 0; i < 20; ++i) {
+        open.push_back(endpoint.isolated());
+        for (int peer = 0; peer < 3; ++peer) open.back().post(request, peer, &i, sizeof i);
+      }
+    }
+    ++filled;
+    wait_for(filled, 3);
+    if (endpoint.rank() == 2)
+      while (reused < 2) endpoint.withdraw("this is a test");
+    else {
+      for (int i = 0; i < 20; ++i) endpoint.isolated().post(request, 1 - endpoint.rank(), &i, sizeof i);
+      ++reused;
+    }
+  });
+  CHECK(reused == 2);
 }
 
 TEST_CASE("messages and bytes are those of the price") {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +30,14 @@ namespace {
 static_assert(comm::Comm<comm::Hierarchical<comm::Direct<Shm>, comm::Ring<transport::Mpi>>>);
 
 const comm::Options small{.deadline = Seconds(20), .segment_bytes = 256, .window = 2};
+
+// Pieces of shared memory that this process has mapped.
+int mapped() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("memfd:convoy") != std::string::npos;
+  return count;
+}
 
 }  // namespace
 
@@ -64,20 +73,63 @@ TEST_CASE("exchanges keep no files open") {
   CHECK(ranks[0] == shm.size());
 }
 
+TEST_CASE("exchanges made one after another use the same message space, and none of its old messages") {
+  const Shm world(MPI_COMM_WORLD);
+  int first = 0;
+  for (int round = 0; round < 20; ++round) {
+    if (round == 1) first = mapped();
+    Shm unheard = world.isolated();
+    Shm::Request request;
+    const int next = (unheard.rank() + 1) % unheard.size();
+    for (int message = 0; message < 3; ++message) REQUIRE(unheard.post(request, next, &round, sizeof round));
+    if (round % 2 == 0) unheard = world.isolated();
+    comm::Ring<Shm> ring(unheard, small);
+    std::vector<i32> values(1000, round);
+    ring.all_reduce(std::span<i32>(values), comm::sum);
+    CHECK(values == std::vector<i32>(1000, round * ring.size()));
+  }
+  CHECK(first > 0);
+  CHECK(mapped() == first);
+}
+
+TEST_CASE("a message space is not reused while a rank still has it") {
+  const Shm world(MPI_COMM_WORLD);
+  std::optional<Shm> mine = world.isolated();
+  const int last = world.size() - 1;
+  const i32 sent = 17;
+  Shm::Request request;
+  if (world.rank() == 0) REQUIRE(mine->post(request, last, &sent, sizeof sent));
+  if (world.rank() != last) mine.reset();
+  comm::Ring<Shm> ring(world, small);
+  i32 value = 1;
+  ring.all_reduce(std::span<i32>(&value, 1), comm::sum);
+  CHECK(value == world.size());
+  if (world.rank() != last) return;
+  mine->receive(request, 0, 0, nullptr, 0);
+  const transport::Arrival arrival = mine->arrived(request);
+  REQUIRE(arrival.data != nullptr);
+  CHECK(*static_cast<const i32*>(arrival.data) == sent);
+  mine->release(request);
+}
+
+TEST_CASE("as much memory can be allocated in the end as there are numbers for at a time, and more") {
+  const Shm shm(MPI_COMM_WORLD);
+  constexpr std::size_t large = 1 << 17;  // more than is kept for the next allocation
+  for (int i = 0; i < 5000; ++i) {
+    void* at = shm.memory()->allocate(large, 64);
+    if (i % 1000 == 0) CHECK(shm.reaches(at, large));
+    shm.memory()->deallocate(at, large, 64);
+  }
+}
+
 TEST_CASE("memory that its owner has freed does not stay mapped elsewhere") {
-  const auto mapped = [] {
-    std::ifstream maps("/proc/self/maps");
-    int count = 0;
-    for (std::string line; std::getline(maps, line);) count += line.find("memfd:convoy") != std::string::npos;
-    return count;
-  };
   comm::Nonblocking<comm::Ring<Shm>> ring(Shm(MPI_COMM_WORLD), small);
   int first = 0;
   for (int round = 0; round < 10; ++round) {
     Buffer<float> values(1 << 20, ring.memory());
-    values[0] = 1;
+    values[0] = static_cast<float>(round + 1);
     ring.all_reduce(std::span<float>(values), comm::sum);
-    CHECK(values[0] == static_cast<float>(ring.size()));
+    CHECK(values[0] == static_cast<float>((round + 1) * ring.size()));
     if (round == 1) first = mapped();
   }
   CHECK(mapped() <= first);

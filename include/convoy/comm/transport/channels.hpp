@@ -50,6 +50,13 @@ struct ChannelLane {
   alignas(128) std::atomic<std::uint64_t> consumed{0};
   alignas(128) std::atomic<std::uint32_t> reading{0};
   std::uint64_t next_receive = 0;  // used by the receiver only
+
+  /// Makes the lane as new. No rank uses it any more, but a rank that withdraws may look at `reading`.
+  void reset() {
+    for (Slot& slot : slots) slot.published.store(0, std::memory_order_relaxed);
+    next_send = known_consumed = next_receive = 0;
+    consumed.store(0, std::memory_order_relaxed);
+  }
 };
 
 struct Channel {
@@ -93,6 +100,7 @@ struct RankRecord {
 /// - `size()`, `patience()`, and `rank(r)`, a RankRecord;
 /// - `spaces()`: the number of message spaces; `channel(space, from, to)`; `existing(space, from, to)`: the
 ///   channel if it has been used, else null;
+/// - `close(space)`: this rank has no endpoint in the space any more; when no rank has one, it can be reused;
 /// - `place_of(rank, data, bytes)`: an address as a place; `at(rank, peer, place)`: a peer's place as an
 ///   address, null if that memory is gone with the peer;
 /// - `gone(r)`: why rank r's process or thread cannot answer any more, as a clause, as far as can be seen;
@@ -251,10 +259,21 @@ class Endpoint {
   }
 
  protected:
-  Endpoint(std::shared_ptr<World> world, int rank, int space)
-      : world_(std::move(world)), rank_(rank), space_(space) {}
+  /// `space` is closed when this endpoint and all its copies are gone.
+  Endpoint(std::shared_ptr<World> world, int rank, int space) : rank_(rank), space_(space) {
+    World* const it = world.get();
+    world_ = {std::shared_ptr<Use>(new Use{std::move(world), space}), it};
+  }
+
+  std::shared_ptr<World> world_;  // owns the Use that this endpoint and its copies share
 
  private:
+  struct Use {
+    std::shared_ptr<World> world;
+    int space;
+    ~Use() { world->close(space); }
+  };
+
   // Sets everything but the purpose.
   static void begin(Request& request, ChannelLane& l, std::uint64_t sequence, int peer) {
     request.lane = &l;
@@ -288,10 +307,8 @@ class Endpoint {
     return false;
   }
 
- protected:
-  std::shared_ptr<World> world_;
-  int rank_ = 0;
-  int space_ = 0;
+  int rank_;
+  int space_;
 };
 
 }  // namespace convoy::transport::detail

@@ -80,11 +80,21 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-/// What the other ranks must know of a segment; lies in memory that all see.
+/// What the other ranks must know of a segment; lies in memory that all see. `state` holds how many segments
+/// have had this number, and below it the descriptor plus 1, or 0 if the segment has been released.
 struct SegmentRecord {
-  std::atomic<int> fd{-1};
-  std::uint64_t bytes = 0;
+  std::atomic<std::uint64_t> state{0};
+  std::atomic<std::uint64_t> bytes{0};
+
+  static constexpr std::uint64_t count(std::uint64_t state) { return state >> 32; }
+  static constexpr int fd(std::uint64_t state) { return static_cast<int>(state & 0xffff'ffff) - 1; }
+  void announce(int fd, std::uint64_t size) {
+    bytes.store(size, std::memory_order_relaxed);
+    state.store((count(state) + 1) << 32 | static_cast<std::uint32_t>(fd + 1), std::memory_order_release);
+  }
+  void retract() { state.store(count(state) << 32, std::memory_order_release); }
 };
+/// At a time, in one process.
 inline constexpr int most_segments = 4096;
 
 /// An address in some rank's segments, as one number.
@@ -219,21 +229,23 @@ CONVOY_FUNCTION bool Segments::close_off() {
 }
 
 CONVOY_FUNCTION void* Segments::do_allocate(std::size_t bytes, std::size_t) {
-  // Segment numbers are not reused: peers may still know the old segment by its number.
-  if (segments_.size() == static_cast<std::size_t>(most_segments))
-    fail("shm: ", most_segments, " allocations of shared memory have been made, and there can be no more");
+  auto unused = std::find_if(segments_.begin(), segments_.end(),
+                             [](const Mapping& segment) { return segment.data() == nullptr; });
+  if (unused == segments_.end()) {
+    if (segments_.size() == static_cast<std::size_t>(most_segments))
+      fail("shm: there are ", most_segments, " allocations of shared memory, and there can be no more");
+    unused = segments_.emplace(unused);
+  }
   const std::size_t pages = (bytes + 4095) / 4096 * 4096;
-  segments_.push_back(Mapping::make(pages, "an arena"));
-  SegmentRecord& record = records_[segments_.size() - 1];
-  record.bytes = pages;
-  record.fd.store(segments_.back().fd(), std::memory_order_release);
-  return segments_.back().data();
+  *unused = Mapping::make(pages, "an arena");
+  records_[unused - segments_.begin()].announce(unused->fd(), pages);
+  return unused->data();
 }
 
 CONVOY_FUNCTION void Segments::do_deallocate(void* data, std::size_t, std::size_t) {
   for (std::size_t i = 0; i < segments_.size(); ++i)
     if (segments_[i].data() == data) {
-      records_[i].fd.store(-1, std::memory_order_release);
+      records_[i].retract();
       segments_[i] = {};
       return;
     }

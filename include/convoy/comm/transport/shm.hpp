@@ -18,6 +18,7 @@
 #include <convoy/core/compiled.hpp>
 
 #if CONVOY_DEFINITIONS
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -36,7 +37,7 @@ namespace convoy::transport {
 namespace detail {
 
 /// What the processes of a node share. A place is a segment number and an offset.
-class NodeWorld {
+class NodeWorld : public std::enable_shared_from_this<NodeWorld> {
  public:
   NodeWorld(MPI_Comm node, Seconds limit);
   NodeWorld(const NodeWorld&) = delete;
@@ -51,8 +52,9 @@ class NodeWorld {
   std::pmr::memory_resource* memory() { return pool_.get(); }
   const Segments& segments() const { return *segments_; }
 
-  /// A new message space; every rank calls it, in the same order.
+  /// A message space that no rank has any more, or a new one; every rank calls it, in the same order.
   int open();
+  void close(int space) { closed_[static_cast<std::size_t>(space)] = 1; }
   int spaces() const { return static_cast<int>(spaces_.size()); }
   Channel& channel(int space, int from, int to) {
     return reinterpret_cast<Channel*>(spaces_[static_cast<std::size_t>(space)].data())[from * size_ + to];
@@ -76,8 +78,18 @@ class NodeWorld {
     SegmentRecord segments[most_segments];
   };
 
+  // A peer's segment as this process has mapped it, and the state of its record then.
+  struct Seen {
+    Mapping memory;
+    std::uint64_t state = 0;
+  };
+
   static bool alive(long pid);
+  // Whether this process has mapped what a peer's messages mean by this segment.
+  bool current(int peer, int segment) const;
   void unmap_released(int peer);
+
+  int unused_space();
 
   // Memory of rank 0 that all ranks map. If one rank cannot map it, all throw.
   Mapping common(std::size_t bytes, const char* what);
@@ -90,7 +102,8 @@ class NodeWorld {
   std::unique_ptr<Segments> segments_;
   std::unique_ptr<std::pmr::unsynchronized_pool_resource> pool_;
   std::vector<Mapping> spaces_;
-  std::vector<std::vector<Mapping>> seen_;  // each peer's segments, mapped here
+  std::vector<int> closed_;              // of each space, 1 if this rank has no endpoint in it
+  std::vector<std::vector<Seen>> seen_;  // of each peer
   std::vector<unsigned> looked_;
 };
 
@@ -109,7 +122,7 @@ CONVOY_FUNCTION NodeWorld::NodeWorld(MPI_Comm node, Seconds limit) : node_(node)
   small.largest_required_pool_block = 64 << 10;
   pool_ = std::make_unique<std::pmr::unsynchronized_pool_resource>(small, segments_.get());
   seen_.resize(n);
-  for (auto& mappings : seen_) mappings.resize(most_segments);
+  for (auto& segments : seen_) segments.resize(most_segments);
   looked_.resize(n);
   const comm::Watchdog watchdog("MPI_Barrier", rank_, limit_);
   mpi::check(MPI_Barrier(node_), "MPI_Barrier");
@@ -124,14 +137,29 @@ CONVOY_FUNCTION NodeWorld::~NodeWorld() {
 }
 
 CONVOY_FUNCTION int NodeWorld::open() {
-  const std::size_t pairs = static_cast<std::size_t>(size_) * static_cast<std::size_t>(size_);
-  spaces_.push_back(common(pairs * sizeof(Channel), "the channels"));
+  const int space = unused_space();
+  closed_[static_cast<std::size_t>(space)] = 0;
   // The sender of each pair constructs the channel. Fresh memory is zero, as are the atomics at their start.
-  auto* channels = reinterpret_cast<Channel*>(spaces_.back().data());
-  for (int to = 0; to < size_; ++to) new (channels + rank_ * size_ + to) Channel;
+  for (int to = 0; to < size_; ++to) new (&channel(space, rank_, to)) Channel;
   const comm::Watchdog watchdog("MPI_Barrier", rank_, limit_);
   mpi::check(MPI_Barrier(node_), "MPI_Barrier");
-  return static_cast<int>(spaces_.size()) - 1;
+  return space;
+}
+
+CONVOY_FUNCTION int NodeWorld::unused_space() {
+  std::vector<int> closed(closed_);
+  {
+    const comm::Watchdog watchdog("MPI_Allreduce", rank_, limit_);
+    mpi::check(MPI_Allreduce(MPI_IN_PLACE, closed.data(), spaces(), MPI_INT, MPI_MIN, node_),
+               "MPI_Allreduce");
+  }
+  const auto unused = std::find(closed.begin(), closed.end(), 1);
+  if (unused == closed.end()) {
+    const std::size_t pairs = static_cast<std::size_t>(size_) * static_cast<std::size_t>(size_);
+    spaces_.push_back(common(pairs * sizeof(Channel), "the channels"));
+    closed_.push_back(0);
+  }
+  return static_cast<int>(unused - closed.begin());
 }
 
 CONVOY_FUNCTION std::uint64_t NodeWorld::place_of(int, const void* data, std::size_t bytes) const {
@@ -142,41 +170,50 @@ CONVOY_FUNCTION std::uint64_t NodeWorld::place_of(int, const void* data, std::si
 }
 
 CONVOY_FUNCTION void* NodeWorld::at(int, int peer, std::uint64_t place) {
-  auto& mappings = seen_[static_cast<std::size_t>(peer)];
   const int segment = SegmentAddress::segment(place);
   if (segment >= most_segments) fail("shm: rank ", peer, " sent a place in segment ", segment);
-  Mapping& mapping = mappings[static_cast<std::size_t>(segment)];
-  if (mapping.data() == nullptr) {
+  Seen& seen = seen_[static_cast<std::size_t>(peer)][static_cast<std::size_t>(segment)];
+  if (!current(peer, segment)) {
     unmap_released(peer);
     const SegmentRecord& record = members_[peer].segments[segment];
-    const int fd = record.fd.load(std::memory_order_acquire);
+    const std::uint64_t state = record.state.load(std::memory_order_acquire);
     Mapping fresh;
     try {
+      const int fd = SegmentRecord::fd(state);
       if (fd < 0) fail("shm: rank ", peer, " sent a place in segment ", segment, ", which it has released");
-      fresh = Mapping::open(members_[peer].pid, fd, static_cast<std::size_t>(record.bytes), "an arena");
+      fresh = Mapping::open(members_[peer].pid, fd, record.bytes.load(std::memory_order_relaxed), "an arena");
     } catch (const Error&) {
       if (!alive(members_[peer].pid)) return nullptr;
       throw;
     }
-    // If the segment was released in between, the descriptor may already have been another file's.
-    if (record.fd.load(std::memory_order_acquire) != fd) return nullptr;
-    mapping = std::move(fresh);
+    // If the peer withdrew in between, this may be another segment, of the same number or the same
+    // descriptor.
+    if (members_[peer].record.withdrawn.load(std::memory_order_acquire)) return nullptr;
+    seen = {std::move(fresh), state};
   }
   const std::uint64_t offset = SegmentAddress::offset(place);
-  if (offset >= mapping.size())
+  if (offset >= seen.memory.size())
     fail("shm: rank ", peer, " sent a place past the end of its segment ", segment);
-  return mapping.data() + offset;
+  return seen.memory.data() + offset;
 }
 
-// Mapped memory stays allocated. A peer releases what nobody reads any more, unless it has withdrawn: a
-// process that was stopped while it read ends its step with what it has mapped.
-CONVOY_FUNCTION void NodeWorld::unmap_released(int peer) {
+// A process that was stopped while it read a peer's memory ends its step with what it has mapped, even if the
+// peer has withdrawn and released this memory since.
+CONVOY_FUNCTION bool NodeWorld::current(int peer, int segment) const {
+  const Seen& seen = seen_[static_cast<std::size_t>(peer)][static_cast<std::size_t>(segment)];
+  if (seen.memory.data() == nullptr) return false;
   const Member& owner = members_[peer];
-  std::vector<Mapping>& mappings = seen_[static_cast<std::size_t>(peer)];
-  for (std::size_t i = 0; i < mappings.size(); ++i)
-    if (mappings[i].data() != nullptr && owner.segments[i].fd.load(std::memory_order_acquire) < 0 &&
-        !owner.record.withdrawn.load(std::memory_order_acquire))
-      mappings[i] = {};
+  const std::uint64_t state = owner.segments[segment].state.load(std::memory_order_acquire);
+  return state == seen.state || (SegmentRecord::count(state) == SegmentRecord::count(seen.state) &&
+                                 owner.record.withdrawn.load(std::memory_order_acquire));
+}
+
+// Mapped memory stays allocated. A peer that has not withdrawn releases what nobody reads any more.
+CONVOY_FUNCTION void NodeWorld::unmap_released(int peer) {
+  std::vector<Seen>& segments = seen_[static_cast<std::size_t>(peer)];
+  for (int i = 0; i < most_segments; ++i)
+    if (!current(peer, i) && !members_[peer].record.withdrawn.load(std::memory_order_acquire))
+      segments[static_cast<std::size_t>(i)] = {};
 }
 
 CONVOY_FUNCTION std::string_view NodeWorld::gone(int peer) {
@@ -253,7 +290,7 @@ class Shm : public detail::Endpoint<detail::NodeWorld> {
   explicit Shm(MPI_Comm comm, Seconds limit = Seconds(60)) : Shm(connect(comm, limit)) {}
   Shm(const mpi::Session& session) : Shm(session.world()) {}
 
-  Shm isolated() const { return Shm(world_); }
+  Shm isolated() const { return Shm(world_->shared_from_this()); }
 
   void withdraw(std::string_view reason) noexcept {
     Endpoint::withdraw(reason);

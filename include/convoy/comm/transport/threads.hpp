@@ -31,7 +31,7 @@ namespace convoy::transport {
 namespace detail {
 
 /// What the threads of a world share. A place is an address.
-class ThreadWorld {
+class ThreadWorld : public std::enable_shared_from_this<ThreadWorld> {
  public:
   explicit ThreadWorld(int size);
   ~ThreadWorld();
@@ -42,6 +42,7 @@ class ThreadWorld {
 
   /// The next message space of a rank. The k-th call of each rank opens the same space.
   int open(int rank);
+  void close(int space);
   int spaces() const { return count_.load(std::memory_order_acquire); }
 
   Channel* existing(int space, int from, int to) {
@@ -68,9 +69,12 @@ class ThreadWorld {
       for (auto& channel : channels) delete channel.load();
     }
     std::vector<std::atomic<Channel*>> channels;
+    int number = 0;  // how many spaces each rank has opened before this one
+    int closed = 0;  // ranks that have opened and closed this space
   };
   using Table = std::unique_ptr<std::atomic<Space*>[]>;
 
+  int unused_space();
   // Moves to a larger table. Ranks that still look at an older one find there every space that they know of.
   void grow();
   std::atomic<Channel*>& at(int space, int from, int to) {
@@ -97,15 +101,35 @@ CONVOY_FUNCTION ThreadWorld::~ThreadWorld() = default;
 
 CONVOY_FUNCTION int ThreadWorld::open(int rank) {
   const std::lock_guard lock(mutex_);
-  const int wanted = opened_[static_cast<std::size_t>(rank)]++;
-  while (static_cast<int>(spaces_.size()) <= wanted) {
-    spaces_.emplace_back(ranks_.size() * ranks_.size());
-    if (spaces_.size() > room_) grow();
-    table_.load(std::memory_order_relaxed)[spaces_.size() - 1].store(&spaces_.back(),
-                                                                     std::memory_order_release);
-    count_.store(static_cast<int>(spaces_.size()), std::memory_order_release);
+  const int number = opened_[static_cast<std::size_t>(rank)]++;
+  for (int i = 0; i < spaces(); ++i)
+    if (spaces_[static_cast<std::size_t>(i)].number == number) return i;
+  const int space = unused_space();
+  spaces_[static_cast<std::size_t>(space)].number = number;
+  return space;
+}
+
+CONVOY_FUNCTION void ThreadWorld::close(int space) {
+  const std::lock_guard lock(mutex_);
+  ++spaces_[static_cast<std::size_t>(space)].closed;
+}
+
+CONVOY_FUNCTION int ThreadWorld::unused_space() {
+  for (int i = 0; i < spaces(); ++i) {
+    Space& space = spaces_[static_cast<std::size_t>(i)];
+    if (space.closed < size()) continue;
+    for (auto& channel : space.channels)
+      if (Channel* c = channel.load(std::memory_order_relaxed); c != nullptr)
+        for (ChannelLane& lane : c->lane) lane.reset();
+    space.closed = 0;
+    return i;
   }
-  return wanted;
+  spaces_.emplace_back(ranks_.size() * ranks_.size());
+  if (spaces_.size() > room_) grow();
+  table_.load(std::memory_order_relaxed)[spaces_.size() - 1].store(&spaces_.back(),
+                                                                   std::memory_order_release);
+  count_.store(static_cast<int>(spaces_.size()), std::memory_order_release);
+  return spaces() - 1;
 }
 
 CONVOY_FUNCTION Channel& ThreadWorld::channel(int space, int from, int to) {
@@ -143,7 +167,7 @@ class Threads : public detail::Endpoint<detail::ThreadWorld> {
   static constexpr std::string_view name = "threads";
 
   Threads() : Threads(std::make_shared<detail::ThreadWorld>(1), 0) {}
-  Threads isolated() const { return Threads(world_, rank_); }
+  Threads isolated() const { return Threads(world_->shared_from_this(), rank()); }
 
  private:
   Threads(std::shared_ptr<detail::ThreadWorld> world, int rank) : Endpoint(world, rank, world->open(rank)) {}
