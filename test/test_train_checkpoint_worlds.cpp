@@ -73,6 +73,33 @@ TEST_CASE("the state of servers resumes on any number of servers, among the work
   });
 }
 
+TEST_CASE("a user's own loop keeps what servers beside the workers have, and resumes") {
+  const TemporaryFolder folder;
+  const auto parameters = [&](const fs::path& path, std::vector<int> epochs_of_runs) {
+    std::vector<float> result;
+    for (const int epochs : epochs_of_runs)
+      Threads::World(4).run([&](Threads endpoint) {
+        Made<Beside> trainer(config_of<Beside>({}), endpoint, comm::Options{.deadline = Seconds(20)});
+        const train::Binding binding{trainer.plan, training.fields()};
+        train::Checkpoints checkpoints(trainer, {.directory = path, .resume = true});
+        for (std::int64_t epoch = checkpoints.resume().epoch; epoch < epochs; ++epoch) {
+          trainer.with_servers([&] {
+            data::Loader loader{training, {.batch = 5, .shard = {trainer.rank(), trainer.workers()}}};
+            loader.start(epoch);
+            while (const data::Batch* rows = loader.next())
+              trainer.step(binding.view(*rows), rows->global_rows);
+          });
+          checkpoints.keep({.epoch = epoch + 1});
+        }
+        checkpoints.finish();
+        const std::vector<float> values = all_parameters(trainer);
+        if (trainer.rank() == 0) result = values;
+      });
+    return result;
+  };
+  CHECK(parameters(folder.path / "stopped", {1, 3}) == parameters(folder.path / "whole", {3}));
+}
+
 TEST_CASE("workers that are not in step meet for a checkpoint, which holds the steps of all of them") {
   const TemporaryFolder folder;
   const train::CheckpointOptions options{.directory = folder.path, .every = 4, .keep = 9, .resume = true};

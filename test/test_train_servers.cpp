@@ -1,12 +1,17 @@
 // NEEDS: host
 // Servers on the ranks of workers: a server writes parameters only after the backward that reads them, and
 // serves only a fit that begins. A fit follows one that an exception has ended. Servers that are ranks of
-// their own take part when all ranks compare numbers.
+// their own take part when all ranks compare numbers. Servers serve a user's own loop, too.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -15,6 +20,7 @@
 #include <convoy/comm/parameter_server/parameter_server.hpp>
 #include <convoy/exec/host/host.hpp>
 #include <convoy/train/gather.hpp>
+#include <convoy/train/state.hpp>
 
 using namespace train_test;
 
@@ -76,6 +82,55 @@ std::vector<float> fit_again(int ranks, std::int64_t at, const Blobs& blobs) {
     parameters.assign(at_end.begin(), at_end.end());
   });
   return parameters;
+}
+
+/// The parameters and the optimizer's state by name.
+struct State {
+  std::map<std::string, std::vector<float>, std::less<>> of;
+
+  void tensor(std::string_view name, const Shape&, std::span<float> values) {
+    of[std::string(name)].assign(values.begin(), values.end());
+  }
+  void counter(std::string_view, std::int64_t&) {}
+  void real(std::string_view, double&) {}
+};
+
+/// The parameters of rank 0 after two epochs of a loop of its own, and its state after the first.
+template <class Comm>
+std::pair<std::vector<float>, State> own_loop(int ranks, bool in_parts) {
+  const Blobs blobs(41);  // the last step has one row
+  std::pair<std::vector<float>, State> result;
+  std::atomic<int> right{0};
+  transport::Threads::World(ranks).run([&](const transport::Threads& endpoint) {
+    Trainer<Bucketed, optim::Adam, Comm, exec::Reference<f32>> trainer{
+        {.batch = 10, .schedule = {.warmup = 4}, .guard = {.max_norm = 1}},
+        Comm(endpoint, {.deadline = Seconds(20)})};
+    const train::Binding binding{trainer.plan, blobs.fields()};
+    const auto epoch = [&](int number) {
+      data::Loader loader{blobs, {.batch = 10, .shard = {trainer.rank(), trainer.workers()}}};
+      loader.start(number);
+      while (const data::Batch* rows = loader.next()) {
+        if (in_parts) {
+          trainer.forward(binding.view(*rows), rows->global_rows);
+          trainer.backward();
+          trainer.step();
+        } else {
+          trainer.step(binding.view(*rows), rows->global_rows);
+        }
+      }
+      trainer.evaluate(blobs);
+    };
+    trainer.with_servers([&] { epoch(0); });
+    right += trainer.steps_done() == 3;
+    State state;
+    trainer.visit_state(state, train::Visit::read);
+    trainer.with_servers([&] { epoch(1); });
+    right += trainer.steps_done() == 6;
+    auto parameters = all_parameters(trainer);
+    if (trainer.rank() == 0) result = {std::move(parameters), std::move(state)};
+  });
+  CHECK(right == 2 * ranks);
+  return result;
 }
 
 }  // namespace
@@ -189,4 +244,71 @@ TEST_CASE_TEMPLATE(
                        .log = nullptr});
   });
   CHECK(labels[0] != labels[1]);
+}
+
+TEST_CASE("synchronous servers serve a user's own loop, which makes the steps that it makes with a ring") {
+  using Threads = transport::Threads;
+  for (const bool in_parts : {false, true}) {
+    const auto expected = own_loop<Ring>(2, in_parts);
+    CHECK_FALSE(expected.second.of.empty());
+    const auto check = [&](const auto& served) {
+      CHECK(served.first == expected.first);
+      CHECK(served.second.of == expected.second.of);
+    };
+    check(own_loop<comm::ParameterServer<Threads>>(2, in_parts));
+    check(own_loop<comm::ParameterServer<Threads, comm::Sync, 2>>(2, in_parts));
+    check(own_loop<comm::ParameterServer<Threads, comm::Sync, 1, comm::Placement::beside>>(3, in_parts));
+    check(own_loop<comm::ParameterServer<Threads, comm::Sync, 2, comm::Placement::beside>>(4, in_parts));
+  }
+}
+
+TEST_CASE_TEMPLATE("a worker of asynchronous servers makes steps in its own loop that no other worker makes",
+                   Model, Plain, Counting) {
+  const Same same(30);
+  const auto train_alone = [&](auto& trainer) {
+    const train::Binding binding{trainer.plan, same.fields()};
+    data::Loader loader{same, {.batch = 10}};
+    loader.start(0);
+    std::vector<double> losses;
+    while (const data::Batch* rows = loader.next()) losses.push_back(trainer.step(binding.view(*rows)).loss);
+    return losses;
+  };
+  Trainer<Model, optim::Sgd, comm::None, exec::Reference<f32>> alone{{.batch = 10}};
+  const auto losses = train_alone(alone);
+  const auto expected = all_parameters(alone);
+  std::atomic<int> right{0};
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    Trainer<Model, optim::Sgd, comm::ParameterServer<transport::Threads, comm::Async>, exec::Reference<f32>>
+        trainer{{.batch = 10}, endpoint};
+    trainer.with_servers([&] {
+      if (trainer.rank() == 0) right += train_alone(trainer) == losses;
+    });
+    right += all_parameters(trainer) == expected && trainer.steps_done() == 3;
+  });
+  CHECK(right == 3);
+}
+
+TEST_CASE("servers serve a loop after one that an exception has ended, and no loop within another or a fit") {
+  const Blobs blobs(60);
+  transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+    Trainer<Bucketed, optim::Sgd, comm::ParameterServer<transport::Threads>, exec::Reference<f32>> trainer{
+        {.batch = 10}, endpoint};
+    CHECK_THROWS_WITH_AS(trainer.with_servers([&] { trainer.with_servers([] {}); }),
+                         "trainer: with_servers must not be called within with_servers", ConfigError);
+    CHECK_THROWS_WITH_AS(trainer.with_servers([&] { trainer.fit(blobs, {.log = nullptr}); }),
+                         "trainer: a fit calls on the servers itself, and must not be within with_servers",
+                         ConfigError);
+    const auto callback = [&](const train::StepReport&) {
+      trainer.with_servers([] {});
+      return train::Control::go_on;
+    };
+    CHECK_THROWS_WITH_AS(
+        trainer.fit(blobs, {.on_step = callback, .log = nullptr}),
+        "trainer: a fit is under way, and its callbacks must not begin a step or another fit", ConfigError);
+    CHECK(trainer.fit(blobs, {.log = nullptr}).steps == 3);
+  });
+  // Without servers, the work is all that is done.
+  int calls = 0;
+  Trainer<Plain, optim::Sgd, comm::None, exec::Reference<f32>>{{.batch = 10}}.with_servers([&] { ++calls; });
+  CHECK(calls == 1);
 }

@@ -296,8 +296,8 @@ TEST_CASE("a step needs a backward for each forward, and an exchange that serves
     Trainer<Plain, optim::Adam, comm::ParameterServer<Threads>, exec::Reference<f32>> served{{.batch = 10},
                                                                                              endpoint};
     const char* const refusal =
-        "trainer: the servers of the exchange ps serve only during fit, not in a user's own loop; call fit, "
-        "or choose another exchange";
+        "trainer: the servers of the exchange ps do not serve here; call fit, or make the steps within "
+        "trainer.with_servers";
     CHECK_THROWS_WITH_AS(served.step(batch.view()), refusal, ConfigError);
     CHECK_THROWS_WITH_AS(served.forward(batch.view()), refusal, ConfigError);
     CHECK(served.fit(training, {.log = nullptr}).steps == 3);

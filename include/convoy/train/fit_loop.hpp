@@ -331,15 +331,11 @@ bool FitLoop<Replica>::dismiss_servers(bool goes_on, FitPosition& at) {
   replica_.dismiss();
   if (!replica_.comm().has_servers()) return goes_on;
   struct State {
-    std::int64_t goes_on, steps, epochs_begun;
+    std::int64_t goes_on;
     FitPosition at;
   };
-  static_assert(sizeof(State) == 14 * sizeof(double));  // no padding
-  Counters& counters = replica_.counters();
-  const auto state = broadcast_with_servers(
-      replica_.comm(), State{goes_on ? 1 : 0, counters.steps, counters.epochs_begun, at});
-  counters.steps = state.steps;
-  counters.epochs_begun = state.epochs_begun;
+  static_assert(sizeof(State) == 12 * sizeof(double));  // no padding
+  const auto state = broadcast_with_servers(replica_.comm(), State{goes_on ? 1 : 0, at});
   at = state.at;
   return state.goes_on != 0;
 }

@@ -97,8 +97,8 @@ class PlanTrainer {
   /// gradients that add up, then `step`, which exchanges the gradients and updates. Before `step`, this
   /// rank's gradients may be read and changed. `step(batch)` does all of this, and exchanges during backward.
   /// The next fit or `step(batch)` discards an unfinished step. `forward` and `step(batch)` throw ConfigError
-  /// in a callback of `fit` and if servers make the updates. `forward` and `step()` throw it if an earlier
-  /// forward had no backward, and `step()` if there was no forward.
+  /// in a callback of `fit` and, if servers make the updates, outside of `with_servers`. `forward` and
+  /// `step()` throw it if an earlier forward had no backward, and `step()` if there was no forward.
   void forward(const exec::BatchView& batch, std::int64_t global_rows = 0) {
     user_loop_.forward(batch, global_rows);
   }
@@ -106,6 +106,19 @@ class PlanTrainer {
   /// before it.
   void backward() { replica_.backward(); }
   StepReport step() { return user_loop_.step(); }
+
+  /// Calls `work`, steps of a user's own loop, while the servers of the exchange serve:
+  ///
+  ///     trainer.with_servers([&] { while (const data::Batch* rows = loader.next()) trainer.step(...); });
+  ///
+  /// All ranks call it together. A rank that only serves does not call `work`, and returns when the workers
+  /// have. Without servers it only calls `work`. Within it, parameters may be read but not written, which the
+  /// servers would not notice, and no state is visited or kept; afterwards all ranks have the same
+  /// parameters, and rank 0's count of steps. What `work` throws passes through; as after a fit, servers
+  /// among the workers then serve again if it was thrown between two steps, on all of them. Throws
+  /// ConfigError within itself and in a callback of `fit`, as `fit` does within `work`, and CommError if the
+  /// exchange fails.
+  void with_servers(Call<void()> work) { user_loop_.with_servers(work); }
 
   /// The parameters by their PyTorch names, in canonical form.
   ParameterList<Exec> parameters() { return {exec(), plan}; }

@@ -27,6 +27,7 @@
 #include <convoy/train/arenas.hpp>
 #include <convoy/train/config.hpp>
 #include <convoy/train/counters.hpp>
+#include <convoy/train/gather.hpp>
 #include <convoy/train/late_reports.hpp>
 #include <convoy/train/phase_times.hpp>
 #include <convoy/train/report.hpp>
@@ -98,14 +99,16 @@ class Replica {
   void visit_options(OptionVisit visit) const;
 
   /// Between `serve` and `dismiss`, servers make the updates. On a server, `serve` returns when the workers
-  /// are done.
+  /// are done. `dismiss` gives all ranks the counters of rank 0.
   void serve() {
     served_from_ = counters_.steps;
     comm_.serve(serve_);
   }
   void dismiss() {
     comm_.dismiss();
-    if (comm_.has_servers()) exec_->touched({0, plan_.sizes.exchanged});
+    if (!comm_.has_servers()) return;
+    exec_->touched({0, plan_.sizes.exchanged});
+    counters_ = broadcast_with_servers(comm_, counters_);
   }
 
   /// Discards all steps that were begun and not reported, with their gradients and results.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <convoy/comm/comm.hpp>
+#include <convoy/core/call.hpp>
 #include <convoy/core/clock.hpp>
 #include <convoy/core/error.hpp>
 #include <convoy/core/range.hpp>
@@ -32,6 +33,9 @@ class UserLoop {
   /// The parts of a step: forward on a batch, which may be one of several, and the completion of the step.
   void forward(const exec::BatchView& batch, std::int64_t global_rows);
   StepReport step();
+  /// Calls `work`, which makes steps, on the workers while servers make the updates. On a server, returns
+  /// when the workers' calls are over.
+  void with_servers(Call<void()> work);
   /// Discards the step in progress, if any.
   void discard_step() {
     begun_ = false;
@@ -44,6 +48,8 @@ class UserLoop {
    public:
     explicit Suspended(UserLoop& loop) : loop_(loop) {
       loop.expect_no_fit();
+      if (loop.served_)
+        fail<ConfigError>("trainer: a fit calls on the servers itself, and must not be within with_servers");
       loop.suspended_ = true;
     }
     Suspended(const Suspended&) = delete;
@@ -72,9 +78,10 @@ class UserLoop {
       fail<ConfigError>("trainer: rank ", replica_.rank(),
                         " has no rows of a batch, but sync_batch_norm needs rows on every rank");
   }
-  /// Called before a step. Throws ConfigError during a fit and if servers make the updates.
+  /// Called before a step. Throws ConfigError during a fit, and outside of with_servers if there are servers.
   void start_step();
-  /// The counts of the losses in a step with one batch per rank and `rows` rows on all ranks.
+  /// The counts of the losses in a step with one batch per rank and `rows` rows on all ranks. A worker that
+  /// does not run in lockstep waits for no other, and supposes that all have as many as it has.
   std::span<const double> counts_of(const exec::BatchView& batch, std::int64_t rows);
   /// The pass of a step. Each step counts as an epoch, in which the ranks' parts of its rows are consecutive.
   /// A batch whose size is not that of the rank's part gets a position range of its own, because where the
@@ -95,6 +102,7 @@ class UserLoop {
   Stopwatch watch_;     // since the step in progress started
   bool begun_ = false;  // whether a step is in progress
   bool suspended_ = false;
+  bool served_ = false;  // whether with_servers runs
 };
 
 template <class Replica>
@@ -134,25 +142,46 @@ StepReport UserLoop<Replica>::step() {
 template <class Replica>
 void UserLoop<Replica>::start_step() {
   expect_no_fit();
-  if (replica_.comm().has_servers())
-    fail<ConfigError>(
-        "trainer: the servers of the exchange ", replica_.comm().policy(),
-        " serve only during fit, not in a user's own loop; call fit, or choose another exchange");
+  if (replica_.comm().has_servers() && !served_)
+    fail<ConfigError>("trainer: the servers of the exchange ", replica_.comm().policy(),
+                      " do not serve here; call fit, or make the steps within trainer.with_servers");
   discard_step();
   watch_.restart();
 }
 
 template <class Replica>
+void UserLoop<Replica>::with_servers(Call<void()> work) {
+  expect_no_fit();
+  if (served_) fail<ConfigError>("trainer: with_servers must not be called within with_servers");
+  discard_step();
+  replica_.serve();
+  if (replica_.comm().role() == comm::Role::worker) {
+    struct Served {
+      explicit Served(bool& on) : served(on) { served = true; }
+      ~Served() { served = false; }
+      bool& served;
+    };
+    const Served until_return(served_);
+    work();
+  }
+  replica_.dismiss();
+}
+
+template <class Replica>
 std::span<const double> UserLoop<Replica>::counts_of(const exec::BatchView& batch, std::int64_t rows) {
+  const bool lockstep = replica_.comm().lockstep();
   counts_.assign(plan_.losses.size(), 0.0);
   if (exec::counts_by_value(plan_)) {
     if (batch.rows > 0) {
       exec::expect_fields(plan_, batch);
       exec::add_counts_by_value(plan_, batch, counts_);
     }
-    replica_.comm().all_reduce(std::span<double>(counts_), comm::sum);
+    if (lockstep)
+      replica_.comm().all_reduce(std::span<double>(counts_), comm::sum);
+    else
+      for (double& count : counts_) count *= replica_.workers();
   }
-  exec::set_known_counts(plan_, rows, counts_);
+  exec::set_known_counts(plan_, lockstep ? rows : std::int64_t{batch.rows} * replica_.workers(), counts_);
   return counts_;
 }
 
