@@ -267,32 +267,36 @@ TEST_CASE("a skipped step changes nothing in a user's own loop") {
       const std::array<data::Field, 2> fields = {blobs.fields()[0], blobs.fields()[1]};
       data::Samples batch(fields, 4);
       Trace& trace = all[static_cast<std::size_t>(endpoint.rank())];
-      for (int step = 0; step < 4; ++step) {
-        for (std::size_t row = 0; row < 4; ++row)
-          blobs.read((row + static_cast<std::size_t>(step)) % 8, batch.row(row));
-        const std::array<const void*, 2> columns = {batch.columns()[0], batch.columns()[1]};
-        const exec::BatchView view{columns, 4};
-        trainer.forward(view);
-        trainer.backward();
-        trainer.forward(view);
-        trainer.backward();
-        const auto first = trainer.parameters()[0];
-        if (step == 2 && trainer.rank() == ranks - 1) {
-          auto gradient = first.gradient();
-          gradient[0] = std::numeric_limits<float>::infinity();
-          first.write_gradient(gradient);
+      const auto steps = [&] {
+        for (int step = 0; step < 4; ++step) {
+          for (std::size_t row = 0; row < 4; ++row)
+            blobs.read((row + static_cast<std::size_t>(step)) % 8, batch.row(row));
+          const std::array<const void*, 2> columns = {batch.columns()[0], batch.columns()[1]};
+          const exec::BatchView view{columns, 4};
+          trainer.forward(view);
+          trainer.backward();
+          trainer.forward(view);
+          trainer.backward();
+          const auto first = trainer.parameters()[0];
+          if (step == 2 && trainer.rank() == ranks - 1) {
+            auto gradient = first.gradient();
+            gradient[0] = std::numeric_limits<float>::infinity();
+            first.write_gradient(gradient);
+          }
+          const auto before = all_parameters(trainer);
+          trace.losses.push_back(trainer.step().loss);
+          trace.parameters = all_parameters(trainer);
+          CHECK((before == trace.parameters) == (step == 2));
         }
-        const auto before = all_parameters(trainer);
-        trace.losses.push_back(trainer.step().loss);
-        trace.parameters = all_parameters(trainer);
-        CHECK((before == trace.parameters) == (step == 2));
-      }
+      };
+      trainer.with_servers(steps);
     });
     return all;
   };
   for (const int ranks : {1, 3}) {
-    for (const Policy& policy : {of<Ring>(), of<comm::Sharded<Ring>>(),
-                                 named("ring", {.codec = "topk", .topk = {.warm_up_steps = 0}})})
+    for (const Policy& policy :
+         {of<Ring>(), of<comm::Sharded<Ring>>(), named("ps"), named("ps", {.servers = ranks}),
+          named("ring", {.codec = "topk", .topk = {.warm_up_steps = 0}})})
       CHECK(run.template operator()<Near<Bucketed>>(ranks, policy) ==
             run.template operator()<Far<Bucketed>>(ranks, policy));
     // A policy that is chosen by type takes its own arguments.
