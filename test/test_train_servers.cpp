@@ -305,6 +305,18 @@ TEST_CASE("servers serve a loop after one that an exception has ended, and no lo
     CHECK_THROWS_WITH_AS(
         trainer.fit(blobs, {.on_step = callback, .log = nullptr}),
         "trainer: a fit is under way, and its callbacks must not begin a step or another fit", ConfigError);
+    const train::Binding binding{trainer.plan, blobs.fields()};
+    data::Loader loader{blobs, {.batch = 10, .shard = {trainer.rank(), trainer.workers()}}};
+    loader.start(0);
+    trainer.with_servers([&] {
+      trainer.forward(binding.view(*loader.next()));
+      trainer.backward();
+    });
+    CHECK_THROWS_WITH_AS(
+        trainer.step(),
+        "trainer: the servers of the exchange ps do not serve here; call fit, or make the steps "
+        "within trainer.with_servers",
+        ConfigError);
     CHECK(trainer.fit(blobs, {.log = nullptr}).steps == 3);
   });
   // Without servers, the work is all that is done.

@@ -78,10 +78,15 @@ class UserLoop {
       fail<ConfigError>("trainer: rank ", replica_.rank(),
                         " has no rows of a batch, but sync_batch_norm needs rows on every rank");
   }
+  void expect_servers() const {
+    if (replica_.comm().has_servers() && !served_)
+      fail<ConfigError>("trainer: the servers of the exchange ", replica_.comm().policy(),
+                        " do not serve here; call fit, or make the steps within trainer.with_servers");
+  }
   /// Called before a step. Throws ConfigError during a fit, and outside of with_servers if there are servers.
   void start_step();
-  /// The counts of the losses in a step with one batch per rank and `rows` rows on all ranks. A worker that
-  /// does not run in lockstep waits for no other, and supposes that all have as many as it has.
+  /// The counts of the losses in a step with one batch per rank and `rows` rows on all ranks, or as
+  /// sum_counts supposes them.
   std::span<const double> counts_of(const exec::BatchView& batch, std::int64_t rows);
   /// The pass of a step. Each step counts as an epoch, in which the ranks' parts of its rows are consecutive.
   /// A batch whose size is not that of the rank's part gets a position range of its own, because where the
@@ -134,6 +139,7 @@ StepReport UserLoop<Replica>::step() {
   if (!begun_ || !replica_.has_gradients())
     fail<ConfigError>(
         "trainer: step needs at least one forward before it, and a backward after each forward");
+  expect_servers();  // those that served during the forward
   begun_ = false;
   replica_.exchange();
   return report_of_step();
@@ -142,9 +148,7 @@ StepReport UserLoop<Replica>::step() {
 template <class Replica>
 void UserLoop<Replica>::start_step() {
   expect_no_fit();
-  if (replica_.comm().has_servers() && !served_)
-    fail<ConfigError>("trainer: the servers of the exchange ", replica_.comm().policy(),
-                      " do not serve here; call fit, or make the steps within trainer.with_servers");
+  expect_servers();
   discard_step();
   watch_.restart();
 }
