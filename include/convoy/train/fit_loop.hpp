@@ -103,8 +103,7 @@ class FitLoop {
   /// Writes this rank's counts for step `step`, whose batches must be the next ones; only counts that depend
   /// on label values.
   void count_ahead(FitRun& run, std::int64_t step, std::span<double> counts);
-  /// The same, as the divisors of the step: summed over all ranks. A worker that does not run in lockstep
-  /// waits for no other, and supposes that all have as many as it has.
+  /// The same, as the divisors of the step: summed over all ranks, as far as sum_counts does.
   void set_counts(FitRun& run, std::int64_t step);
   /// The rows of the step that begins with batch `first` and has `micros` batches, counted in the same way.
   std::int64_t rows_of_step(const FitRun& run, std::int64_t first, std::int64_t micros) const;
@@ -356,10 +355,7 @@ void FitLoop<Replica>::count_ahead(FitRun& run, std::int64_t step, std::span<dou
 template <class Replica>
 void FitLoop<Replica>::set_counts(FitRun& run, std::int64_t step) {
   count_ahead(run, step, run.counts);
-  if (replica_.comm().lockstep())
-    replica_.comm().all_reduce(std::span<double>(run.counts), comm::sum);
-  else
-    for (double& count : run.counts) count *= replica_.workers();
+  sum_counts(replica_.comm(), run.counts);
 }
 
 template <class Replica>

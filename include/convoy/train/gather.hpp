@@ -45,6 +45,16 @@ T broadcast_with_servers(Comm& comm, const T& value) {
   return std::bit_cast<T>(bits);
 }
 
+/// Sums what the workers count of a step. A worker that does not run in lockstep waits for no other, and
+/// supposes that all have as many as it has.
+template <class Comm>
+void sum_counts(Comm& comm, std::span<double> counts) {
+  if (comm.lockstep())
+    comm.all_reduce(counts, comm::sum);
+  else
+    for (double& count : counts) count *= comm.workers();
+}
+
 /// The number, at least 0, that some ranks pass; the others pass -1. If ranks pass several, the largest. All
 /// ranks must call it together.
 template <class Comm>

@@ -16,6 +16,7 @@
 #include <convoy/exec/exec.hpp>
 #include <convoy/exec/labels.hpp>
 #include <convoy/graph/plan.hpp>
+#include <convoy/train/gather.hpp>
 #include <convoy/train/report.hpp>
 
 namespace convoy::train {
@@ -173,19 +174,16 @@ void UserLoop<Replica>::with_servers(Call<void()> work) {
 
 template <class Replica>
 std::span<const double> UserLoop<Replica>::counts_of(const exec::BatchView& batch, std::int64_t rows) {
-  const bool lockstep = replica_.comm().lockstep();
   counts_.assign(plan_.losses.size(), 0.0);
   if (exec::counts_by_value(plan_)) {
     if (batch.rows > 0) {
       exec::expect_fields(plan_, batch);
       exec::add_counts_by_value(plan_, batch, counts_);
     }
-    if (lockstep)
-      replica_.comm().all_reduce(std::span<double>(counts_), comm::sum);
-    else
-      for (double& count : counts_) count *= replica_.workers();
+    sum_counts(replica_.comm(), counts_);
   }
-  exec::set_known_counts(plan_, lockstep ? rows : std::int64_t{batch.rows} * replica_.workers(), counts_);
+  const bool together = replica_.comm().lockstep();
+  exec::set_known_counts(plan_, together ? rows : std::int64_t{batch.rows} * replica_.workers(), counts_);
   return counts_;
 }
 
