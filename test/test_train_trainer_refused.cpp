@@ -136,6 +136,42 @@ TEST_CASE("an invalid label is refused by the rank that reads it") {
   CHECK(told[0].find("rank 1") != std::string::npos);
 }
 
+TEST_CASE("ranks whose batches have other rows together than a step was taken to have say so") {
+  std::vector<float> images(4 * 64);
+  const std::vector<i32> labels{0, 1, 2, 3};
+  const void* const fields[] = {images.data(), labels.data()};
+  // As of a loader without a shard, and of ranks that pass nothing although their batches differ.
+  const std::int64_t said[][2] = {{3, 3}, {0, 0}};
+  const int rows[][2] = {{3, 3}, {4, 3}};
+  for (const bool in_parts : {false, true})
+    for (const int wrong : {0, 1}) {
+      CAPTURE(in_parts);
+      CAPTURE(wrong);
+      std::vector<std::string> told(2);
+      transport::Threads::World(2).run([&](const transport::Threads& endpoint) {
+        const auto r = static_cast<std::size_t>(endpoint.rank());
+        ThreadTrainer<Plain> trainer{config<Plain>(4), endpoint};
+        const exec::BatchView batch{fields, rows[wrong][r]};
+        trainer.step({fields, 2}, 4);
+        try {
+          if (!in_parts) trainer.step(batch, said[wrong][r]);
+          trainer.forward(batch, said[wrong][r]);
+          trainer.backward();
+          trainer.step();
+        } catch (const ConfigError& error) {
+          told[r] = error.what();
+        }
+      });
+      const auto sentence = [](int taken, int have) {
+        return concat("trainer: step 1 was taken to have ", taken,
+                      " rows on all ranks, but their batches have ", have,
+                      ": give each rank's Loader its shard, and pass the rows of all ranks as global_rows");
+      };
+      CHECK(told[0] == (wrong == 0 ? sentence(3, 6) : sentence(8, 7)));
+      CHECK(told[1] == (wrong == 0 ? sentence(3, 6) : sentence(6, 7)));
+    }
+}
+
 TEST_CASE("ranks with different configurations say which field differs") {
   std::atomic<int> told = 0;
   auto run = [&] {

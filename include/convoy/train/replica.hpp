@@ -412,6 +412,7 @@ bool Replica<Rule, Comm, Exec>::run_in_one_call([[maybe_unused]] const exec::Bat
 template <class Rule, class Comm, class Exec>
 void Replica<Rule, Comm, Exec>::compute(const exec::BatchView& batch, const exec::Pass& pass,
                                         std::int64_t global_rows, bool last) {
+  now_.rows += batch.rows;
   now_.global_rows += global_rows;
   if (last && run_in_one_call(batch, pass)) return note_result();
   reports_.set_together(1);
@@ -440,6 +441,7 @@ void Replica<Rule, Comm, Exec>::forward(const exec::BatchView& batch, const exec
   }
   times().lap(Phase::forward);
   now_.batches = ++progress_.forwards;
+  now_.rows += batch.rows;
   now_.global_rows += global_rows;
 }
 

@@ -26,6 +26,7 @@ namespace convoy::train {
 /// The data of a step that are known before its results.
 struct UnreportedStep {
   std::int64_t step = 0;
+  std::int64_t rows = 0;         ///< of this rank's batches
   std::int64_t global_rows = 0;  ///< of all ranks
   int results = 0;               ///< the number of forward passes
   int batches = 1;               ///< batches, whose losses are averaged
@@ -60,6 +61,7 @@ class StepSums {
   std::span<double> of(const UnreportedStep& step, int rank);
   /// The report, from the sums over `workers` ranks or, if not `together`, from this rank's own numbers.
   /// If a loss is not finite, the report's loss is NaN where such steps are skipped; else throws ExecError.
+  /// Throws ConfigError if the ranks' batches do not have as many rows together as this rank said.
   StepReport report(const UnreportedStep& step, bool together, int workers);
 
   /// Whether any rank asked to stop in the step reported last.
@@ -67,7 +69,7 @@ class StepSums {
 
  private:
   // The sums that follow the losses and the counts.
-  enum Sum : std::size_t { correct, labels, unsound, culprit, stops, fixed_sums };
+  enum Sum : std::size_t { correct, labels, rows, unsound, culprit, stops, fixed_sums };
 
   double* rest() { return sums_.data() + losses_ + next_counts_.size(); }
 
@@ -109,6 +111,7 @@ CONVOY_FUNCTION std::span<double> StepSums::of(const UnreportedStep& step, int r
     rest()[unsound] = 1;
     rest()[culprit] = rank + 1.0;
   }
+  rest()[rows] = static_cast<double>(step.rows);
   rest()[stops] = step.stop ? 1 : 0;
   std::copy(next_counts_.begin(), next_counts_.end(), sums_.begin() + static_cast<std::ptrdiff_t>(losses_));
   return sums_;
@@ -117,6 +120,11 @@ CONVOY_FUNCTION std::span<double> StepSums::of(const UnreportedStep& step, int r
 CONVOY_FUNCTION StepReport StepSums::report(const UnreportedStep& step, bool together, int workers) {
   std::copy_n(sums_.begin() + static_cast<std::ptrdiff_t>(losses_), losses_, next_counts_.begin());
   const double* const others = rest();
+  // Gradients and losses were divided by the rows that were said.
+  if (together && others[rows] != static_cast<double>(step.global_rows))
+    fail<ConfigError>("trainer: step ", step.step, " was taken to have ", step.global_rows,
+                      " rows on all ranks, but their batches have ", static_cast<std::int64_t>(others[rows]),
+                      ": give each rank's Loader its shard, and pass the rows of all ranks as global_rows");
   if (others[unsound] == 1 && !skips_)
     fail<ExecError>("rank ", static_cast<int>(others[culprit]) - 1, ": the loss of step ", step.step,
                     " is not finite, so training stops", together ? " on all ranks" : "", " (learning rate ",
