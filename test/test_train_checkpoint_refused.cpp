@@ -458,6 +458,37 @@ TEST_CASE("a checkpoint that could not be written is kept when a loop asks for i
   CHECK(names_in(folder.path) == std::vector<std::string>{"step-0"});
 }
 
+TEST_CASE(
+    "a loop keeps again after it has finished, and not beside checkpoints that it did not resume from") {
+  const TemporaryFolder folder;
+  using Alone = Trainer<Normed, optim::Adam, comm::None, Reference<float>>;
+  for (const bool resume : {false, true}) {
+    CAPTURE(resume);
+    const train::CheckpointOptions options{.directory = folder.path / (resume ? "b" : "a"), .resume = resume};
+    Alone trainer({.batch = 10}), other({.batch = 10});
+    train::Checkpoints checkpoints(trainer, options), foreign(other, options);
+    for (int epoch = 1; epoch < 3; ++epoch) {
+      trainer.fit(training, {.log = nullptr});
+      checkpoints.keep({.epoch = epoch});
+      checkpoints.finish();
+    }
+    CHECK(checkpoints.newest() == options.directory / "step-10");
+    other.fit(training, {.log = nullptr});
+    const std::string refusal =
+        concat("checkpoint: ", (options.directory / "step-10").string(),
+               " already exists: ", resume ? "call resume before the first step" : "resume from it",
+               ", or choose another folder");
+    CHECK_THROWS_WITH_AS(foreign.keep({.epoch = 1}), refusal.c_str(), ConfigError);
+    CHECK(names_in(options.directory) == std::vector<std::string>{"step-10", "step-5"});
+    if (!resume) continue;
+    CHECK(foreign.resume().epoch == 2);
+    other.fit(training, {.log = nullptr});
+    foreign.keep({.epoch = 3});
+    foreign.finish();
+    CHECK(foreign.newest() == options.directory / "step-15");
+  }
+}
+
 TEST_CASE("a folder with the name of a negative step is no checkpoint") {
   const TemporaryFolder folder;
   fs::create_directories(folder.path / "step--5");

@@ -123,7 +123,9 @@ class Checkpoints final : public Keeper {
   /// to the folder, which rank 0 locks from here to `finish` or, if an exception ends the fit, to the end of
   /// this object.
   FitPosition resume(std::int64_t samples = 0) override {
-    open();
+    open([&](std::int64_t newest) {
+      if (newest >= 0 && !folder_.options().resume) exists(newest);
+    });
     try {
       return restore(samples).value_or(FitPosition{});
     } catch (...) {
@@ -157,6 +159,7 @@ class Checkpoints final : public Keeper {
     });
     trainer_.visit_state(*restore, Visit::write);
     kept_ = newest;
+    followed_ = true;
     return position;
   }
 
@@ -178,13 +181,16 @@ class Checkpoints final : public Keeper {
 
   /// A step that is kept already, or from which the trainer was restored, is not kept again, also at another
   /// position. Begins with what `resume` does before it restores, unless that has been done since the last
-  /// `finish`.
+  /// `finish`. Throws ConfigError if the folder has checkpoints and this object has neither kept nor restored
+  /// one: the steps of a loop that did not resume would stand beside those of another training.
   void keep(const FitPosition& position) override {
     if (trainer_.steps_done() == kept_) return;
     if (open_)
       await_written();
     else
-      open();
+      open([&](std::int64_t newest) {
+        if (newest >= 0 && !followed_) exists(newest);
+      });
     FitPosition at = position;
     Snapshot& snapshot = folder_.snapshot(trainer_.steps_done());
     snapshot.divided = copy_.divided();
@@ -199,6 +205,7 @@ class Checkpoints final : public Keeper {
     });
     folder_.write();
     kept_ = trainer_.steps_done();
+    followed_ = true;
   }
 
   void finish() override {
@@ -207,12 +214,19 @@ class Checkpoints final : public Keeper {
   }
 
  private:
-  // Makes the folder this run's own, until `close`; not if it throws.
-  void open() try {
+  [[noreturn]] void exists(std::int64_t newest) const {
+    const std::string name = folder_.of(newest).string();
+    if (!folder_.options().resume)
+      fail<ConfigError>("checkpoint: ", name, " already exists: resume from it, or choose another folder");
+    fail<ConfigError>("checkpoint: ", name,
+                      " already exists: call resume before the first step, or choose another folder");
+  }
+  // Makes the folder this run's own, until `close`; not if it throws, or if `check` does, which is called
+  // with the newest checkpoint there, or -1.
+  template <class Check>
+  void open(Check&& check) try {
     await_written();  // for what a fit that an exception ended left to write
-    if (const std::int64_t newest = find_newest(); newest >= 0 && !folder_.options().resume)
-      fail<ConfigError>("checkpoint: ", folder_.of(newest).string(),
-                        " already exists: resume from it, or choose another folder");
+    check(find_newest());
     all_or_none(trainer_.comm(), "checkpoint", [&] {
       folder_.make();
       if (trainer_.rank() != 0) return;
@@ -285,6 +299,7 @@ class Checkpoints final : public Keeper {
   typename Trainer::StateCopy copy_;  // which the folder's thread reads
   CheckpointFolder folder_;
   bool open_ = false;       // whether the folder is this run's own
+  bool followed_ = false;   // whether the trainer's steps follow the folder's newest checkpoint
   std::int64_t kept_ = -1;  // the step that was kept or restored last
   std::vector<ChangedOption> changed_;
 };
