@@ -130,6 +130,10 @@ TEST_CASE("host: a pass in which a user's operation throws has no result, no out
 
 TEST_CASE("host: what cannot work is one sentence") {
   CHECK_THROWS_WITH_AS(HostF32(resnet, 0), "exec: the batch must have at least one row, not 0", ConfigError);
+  CHECK_THROWS_WITH_AS(HostF32(resnet, 4, {.threads = -1}), "exec: threads must be from 0 to 8192, not -1",
+                       ConfigError);
+  CHECK_THROWS_WITH_AS(HostF32(resnet, 4, {.threads = 8193}),
+                       "exec: threads must be from 0 to 8192, not 8193", ConfigError);
   HostF32 host(resnet, 4, {.threads = 1});
   CHECK_THROWS_AS(exec_compare::backward(host, resnet), ExecError);
   CHECK_THROWS_AS(host.result(), ExecError);

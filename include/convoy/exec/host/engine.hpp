@@ -17,6 +17,9 @@ namespace convoy::exec::host {
 
 class Engine final : public Computation {
  public:
+  /// More than any machine has processors. With far more, OpenMP ends the program without an exception.
+  static constexpr int most_threads = 8192;
+
   [[gnu::cold]] Engine(const Plan& plan, int batch, DType products, const HostOptions& options,
                        memory::Host& space, const KernelTable& kernels)
       : plan_(plan),
@@ -25,7 +28,9 @@ class Engine final : public Computation {
         kernels_(kernels),
         parameters_(plan, options.canonical, space) {
     if (batch <= 0) fail<ConfigError>("exec: the batch must have at least one row, not ", batch);
-    if (options.threads < 0) fail<ConfigError>("exec: threads must be at least 0, not ", options.threads);
+    backend_.threads = options.threads != 0 ? options.threads : omp_get_max_threads();
+    if (backend_.threads < 1 || backend_.threads > most_threads)
+      fail<ConfigError>("exec: threads must be from 0 to ", most_threads, ", not ", backend_.threads);
     if (options.logits_mib <= 0)
       fail<ConfigError>("exec: logits_mib must be at least 1, not ", options.logits_mib);
     expect_kernels("host", plan, kernels);
@@ -44,7 +49,6 @@ class Engine final : public Computation {
                                     (backend_.factor == dnnl_bf16 && has_isa(dnnl_cpu_isa_avx512_core_amx));
     backend_.winograd = options.winograd && !backend_.images.channels_last;
     backend_.logits_bytes = std::int64_t{options.logits_mib} << 20;
-    backend_.threads = options.threads > 0 ? options.threads : omp_get_max_threads();
     current_ = &execution(batch);
     parameters_.settle();
     profile_ = std::vector<StageProfile>(current_->size());
