@@ -12,6 +12,7 @@
 
 #include <doctest/doctest.h>
 
+#include "near.hpp"
 #include "sanitized.hpp"
 #include "skip.hpp"
 #include <convoy/sim/cross_validation.hpp>
@@ -62,12 +63,12 @@ TEST_CASE("calibration recovers the numbers behind a file with BERT's columns, a
   const Measurements all = parsed(text);
   REQUIRE(all.cells.size() == 6);
   const sim::Fit fit = sim::calibrate(all.source, all.cells);
-  CHECK(fit.values[0] == doctest::Approx(truth[0]).epsilon(1e-3));
-  CHECK(fit.values[1] == doctest::Approx(truth[1]).epsilon(0.05));
-  CHECK(fit.values[2] == doctest::Approx(truth[2]).epsilon(0.05));
+  CHECK(fit.values[0] == test::near(truth[0], 1e-3));
+  CHECK(fit.values[1] == test::near(truth[1], 0.05));
+  CHECK(fit.values[2] == test::near(truth[2], 0.05));
   const sim::Cell asked = bench::cell_of(all, "nodes=3,gpus=4,batch=32");
   CHECK(sim::predict(all.source, fit.values, asked) ==
-        doctest::Approx(sim::predict(all.source, truth, asked)).epsilon(0.01));
+        test::near(sim::predict(all.source, truth, asked), 0.01));
 }
 
 TEST_CASE("repeats become one setting by the source's own statistic; stated averages are left out") {
@@ -76,7 +77,7 @@ TEST_CASE("repeats become one setting by the source's own statistic; stated aver
       "1,1,64,100\n1,1,64,300\n1,8,64,900\n1,1,64,128\n");
   REQUIRE(bert.cells.size() == 2);
   CHECK(bert.cells[0].repeats == 3);
-  CHECK(bert.cells[0].seconds == doctest::Approx(0.5));
+  CHECK(bert.cells[0].seconds == test::near(0.5));
 
   const Measurements mnist = parsed(
       "dataset,nodes,gpus_per_node,epochs,batch_per_gpu,steps,runtime_hms,speedup,node_names\n"
@@ -86,8 +87,8 @@ TEST_CASE("repeats become one setting by the source's own statistic; stated aver
       "MNIST,2,1,1000,64,469,1:25:00,1.67,\"gn[02,05]\"\n");
   REQUIRE(mnist.cells.size() == 2);
   CHECK(mnist.cells[0].repeats == 2);
-  CHECK(mnist.cells[0].seconds == doctest::Approx(15 * 3600.0 / (140625 * 10)));
-  CHECK(mnist.cells[1].seconds == doctest::Approx(5100.0 / (469 * 1000)));
+  CHECK(mnist.cells[0].seconds == test::near(15 * 3600.0 / (140625 * 10)));
+  CHECK(mnist.cells[1].seconds == test::near(5100.0 / (469 * 1000)));
   CHECK(concat(mnist.cells[1]) == "MNIST, batch 64, 2 x 1 V100");
 }
 
@@ -109,19 +110,19 @@ TEST_CASE("a known machine without a measurement has the speed of its published 
       "resnet18,mnist,128,1,0,0,80\n"
       "resnet18,mnist,128,2,0,0,160\n");
   const sim::Fit fit = sim::calibrate(all.source, all.cells);
-  CHECK(fit["speed of lm6 to lm1"] == doctest::Approx(1.4).epsilon(1e-3));
-  CHECK(fit["slow-down of lm6 with many GPUs"] == doctest::Approx(0.35).epsilon(1e-3));
+  CHECK(fit["speed of lm6 to lm1"] == test::near(1.4, 1e-3));
+  CHECK(fit["slow-down of lm6 with many GPUs"] == test::near(0.35, 1e-3));
   const auto seconds = [&](const char* setting) {
     return sim::predict(all.source, fit.values, bench::cell_of(all, setting));
   };
-  CHECK(seconds("lm1_gpus=1") / seconds("lm6_gpus=1") == doctest::Approx(1.4).epsilon(1e-3));
-  CHECK(seconds("lm6_gpus=2") / seconds("lm6_gpus=1") == doctest::Approx(1.175).epsilon(0.01));
+  CHECK(seconds("lm1_gpus=1") / seconds("lm6_gpus=1") == test::near(1.4, 1e-3));
+  CHECK(seconds("lm6_gpus=2") / seconds("lm6_gpus=1") == test::near(1.175, 0.01));
   // No speed of lm7 is published, so that its error is large.
   for (std::size_t i = 0; i < fit.names.size(); ++i) {
-    if (fit.names[i] == "speed of lm6 to lm1") CHECK(fit.errors[i] == doctest::Approx(0.04).epsilon(1e-3));
-    if (fit.names[i] == "speed of lm7 to lm1") CHECK(fit.errors[i] == doctest::Approx(0.5).epsilon(1e-3));
+    if (fit.names[i] == "speed of lm6 to lm1") CHECK(fit.errors[i] == test::near(0.04, 1e-3));
+    if (fit.names[i] == "speed of lm7 to lm1") CHECK(fit.errors[i] == test::near(0.5, 1e-3));
   }
-  CHECK(fit["speed of lm7 to lm1"] == doctest::Approx(1).epsilon(1e-3));
+  CHECK(fit["speed of lm7 to lm1"] == test::near(1, 1e-3));
   // Measurements outweigh the prior.
   std::string measured = "model,dataset,batch_per_gpu,lm1_gpus,lm6_gpus,samples_per_sec\n";
   for (const char* model : {"resnet18", "resnet50", "resnet101", "transformer6"})
@@ -161,7 +162,7 @@ TEST_CASE("a fault in a file is one sentence with its line and field") {
         "file, line 2: dataset is \"CIFAR\"; expected MNIST or bigMNIST");
   // 2^32 samples a step, more than an int counts.
   const Measurements large = parsed(runs + "MNIST,16384,64,10,4096,1,0:00:20,1,gn03\n");
-  CHECK(large.cells[0].seconds == doctest::Approx(2));
+  CHECK(large.cells[0].seconds == test::near(2));
   CHECK(refusal("model,batch_per_gpu,lm1_gpus,samples_per_sec\nresnet18,128,0,5\n") ==
         "file, line 2 has no GPU; expected 1 or more in a column ..._gpus");
 

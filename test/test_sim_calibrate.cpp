@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include "near.hpp"
 #include "sanitized.hpp"
 #include <convoy/sim/cross_validation.hpp>
 
@@ -69,13 +70,13 @@ TEST_CASE("a cell becomes a setting with the values of the parameters") {
   const sim::Setting setting = sim::setting_of(source, truth, {"large", 10, {{"slow", 3}, {"fast", 2}}});
   REQUIRE(setting.cluster.nodes.size() == 2);
   CHECK(setting.cluster.nodes[0].ranks == 3);
-  CHECK(setting.cluster.nodes[0].speed == doctest::Approx(1 / 1.08));  // 3 workers: 1 + 0.12 (1 - 1/3)
-  CHECK(setting.cluster.nodes[1].speed == doctest::Approx(1.6));
-  CHECK(setting.cluster.inside.beta == doctest::Approx(1 / 4e9));
-  CHECK(setting.cluster.nic.beta == doctest::Approx(1 / 1.17e8));
-  CHECK(setting.cluster.nic.alpha == doctest::Approx(5e-5));
-  CHECK(setting.cluster.launch == doctest::Approx(3e-3));
-  CHECK(setting.work.alone() == doctest::Approx(0.11));
+  CHECK(setting.cluster.nodes[0].speed == test::near(1 / 1.08));  // 3 workers: 1 + 0.12 (1 - 1/3)
+  CHECK(setting.cluster.nodes[1].speed == test::near(1.6));
+  CHECK(setting.cluster.inside.beta == test::near(1 / 4e9));
+  CHECK(setting.cluster.nic.beta == test::near(1 / 1.17e8));
+  CHECK(setting.cluster.nic.alpha == test::near(5e-5));
+  CHECK(setting.cluster.launch == test::near(3e-3));
+  CHECK(setting.work.alone() == test::near(0.11));
   REQUIRE(setting.work.buckets.size() == 2);
   CHECK(setting.work.buckets[0].ready == setting.work.backward);
   // Equal nodes become one entry, which the simulator can fold.
@@ -93,14 +94,14 @@ TEST_CASE("the share of gradients that backward does not hide is taken from the 
   const double backward = 0.02;
   REQUIRE(buckets(0.5).size() == 3);
   CHECK(buckets(0.5)[0].bytes == 48 << 20);
-  CHECK(buckets(0.5)[0].ready == doctest::Approx(backward / 2));
+  CHECK(buckets(0.5)[0].ready == test::near(backward / 2));
   CHECK(buckets(0.5)[1].bytes == 16 << 20);
-  CHECK(buckets(0.5)[1].ready == doctest::Approx(backward));
-  CHECK(buckets(0.5)[2].ready == doctest::Approx(backward));
+  CHECK(buckets(0.5)[1].ready == test::near(backward));
+  CHECK(buckets(0.5)[2].ready == test::near(backward));
   CHECK(buckets(0).size() == 2);
-  CHECK(buckets(0)[0].ready == doctest::Approx(backward * 2 / 3));
+  CHECK(buckets(0)[0].ready == test::near(backward * 2 / 3));
   CHECK(buckets(1).size() == 2);
-  CHECK(buckets(1)[0].ready == doctest::Approx(backward));
+  CHECK(buckets(1)[0].ready == test::near(backward));
 }
 
 TEST_CASE("no rounding makes gradients final after backward has ended") {
@@ -119,7 +120,7 @@ TEST_CASE("all parameters are found again, from starts that are far off") {
   CHECK(fit.converged);
   for (std::size_t i = 0; i < truth.size(); ++i) {
     CAPTURE(fit.names[i]);
-    CHECK(fit.values[i] == doctest::Approx(truth[i]).epsilon(0.02));
+    CHECK(fit.values[i] == test::near(truth[i], 0.02));
     CHECK(fit.errors[i] < 0.1);
   }
 }
@@ -152,7 +153,7 @@ TEST_CASE("a setting that does not fit is found by leaving it out") {
   REQUIRE(predictions.size() == cells.size());
   const sim::Errors errors = sim::errors_of(predictions);
   CHECK(errors.worst_cell == "small, batch 64, 4 slow");
-  CHECK(errors.worst == doctest::Approx(0.3).epsilon(0.2));
+  CHECK(errors.worst == test::near(0.3, 0.2));
 }
 
 TEST_CASE("nodes of varying speed are as slow as the expected slowest of their number") {
@@ -164,13 +165,13 @@ TEST_CASE("nodes of varying speed are as slow as the expected slowest of their n
   for (const int nodes : {1, 2, 4})
     cells.push_back({"small", 100, std::vector<sim::Machine>(static_cast<std::size_t>(nodes), {"slow", 1})});
   for (Cell& cell : cells) cell.seconds = sim::predict(source, values, cell);
-  CHECK(cells[0].seconds == doctest::Approx(1));
+  CHECK(cells[0].seconds == test::near(1));
   // The expected maximum of 2 and 4 normal draws: 0.564 and 1.029.
   const sim::Setting two = sim::setting_of(source, values, cells[1]);
   const sim::Setting four = sim::setting_of(source, values, cells[2]);
-  CHECK(1 / two.cluster.nodes.back().speed == doctest::Approx(1.0564).epsilon(0.005));
-  CHECK(1 / four.cluster.nodes.back().speed == doctest::Approx(1.1029).epsilon(0.005));
-  CHECK(sim::calibrate(source, cells)["spread"] == doctest::Approx(0.1).epsilon(0.02));
+  CHECK(1 / two.cluster.nodes.back().speed == test::near(1.0564, 0.005));
+  CHECK(1 / four.cluster.nodes.back().speed == test::near(1.1029, 0.005));
+  CHECK(sim::calibrate(source, cells)["spread"] == test::near(0.1, 0.02));
 }
 
 TEST_CASE("settings of a machine whose figures vary more count less") {
@@ -178,14 +179,14 @@ TEST_CASE("settings of a machine whose figures vary more count less") {
   source.parameters = {positive(Role::sample_seconds, "small", "seconds", 1, 3)};
   source.noise = 0.01;
   source.noise_of = {{"fast", 0.03}};
-  CHECK(source.expected_noise({"small", 1, {{"slow", 2}}}) == doctest::Approx(0.01));
-  CHECK(source.expected_noise({"small", 1, {{"slow", 3}, {"fast", 1}}}) == doctest::Approx(std::sqrt(3e-4)));
+  CHECK(source.expected_noise({"small", 1, {{"slow", 2}}}) == test::near(0.01));
+  CHECK(source.expected_noise({"small", 1, {{"slow", 3}, {"fast", 1}}}) == test::near(std::sqrt(3e-4)));
   // The first measurement is 1 second, the second 1.1. The first has a third of the noise, so nine times the
   // weight.
   const std::vector<Cell> cells{{"small", 1, {{"slow", 1}}, 1.0, 1}, {"small", 1, {{"fast", 1}}, 1.1, 1}};
   const sim::Fit fit = sim::calibrate(source, cells);
-  CHECK(fit["seconds"] == doctest::Approx(std::pow(1.1, 0.1)).epsilon(1e-4));
-  CHECK(fit.residuals[1] == doctest::Approx(-0.9 * std::log(1.1) / 0.03).epsilon(1e-3));
+  CHECK(fit["seconds"] == test::near(std::pow(1.1, 0.1), 1e-4));
+  CHECK(fit.residuals[1] == test::near(-0.9 * std::log(1.1) / 0.03, 1e-3));
 }
 
 TEST_CASE("a parameter that the settings do not determine is named in a sentence") {
@@ -199,9 +200,9 @@ TEST_CASE("a parameter that the settings do not determine is named in a sentence
   CHECK(sim::unmeasured(source, one_node) == sentence);
   // The parameter stays at its prior, with the prior's uncertainty.
   const sim::Fit fit = sim::calibrate(source, one_node);
-  CHECK(fit["rate between"] == doctest::Approx(1e8).epsilon(1e-3));
-  CHECK(fit.errors[5] == doctest::Approx(2).epsilon(1e-3));
-  CHECK(fit["rate inside"] == doctest::Approx(4e9).epsilon(0.02));
+  CHECK(fit["rate between"] == test::near(1e8, 1e-3));
+  CHECK(fit.errors[5] == test::near(2, 1e-3));
+  CHECK(fit["rate inside"] == test::near(4e9, 0.02));
   sim::Source certain = source;
   certain.parameters[5].unknown.prior = 0;
   CHECK_THROWS_WITH_AS(sim::calibrate(certain, one_node), sentence.c_str(), ConfigError);

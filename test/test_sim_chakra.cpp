@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "near.hpp"
 #include "sim_settings.hpp"
 #include "temporary_folder.hpp"
 #include <convoy/core/philox.hpp>
@@ -68,8 +69,8 @@ TEST_CASE("sim: a worker's step becomes a trace and a step again") {
   const chakra::Trace trace = chakra::trace_of(work);
   CHECK(trace.nodes.size() == 1 + 3 * work.buckets.size());
   const sim::Work again = chakra::work_of(chakra::parse(chakra::text_of(trace), "t.et"), work.samples);
-  CHECK(again.forward == doctest::Approx(work.forward).epsilon(1e-4));
-  CHECK(again.backward == doctest::Approx(work.backward).epsilon(1e-4));
+  CHECK(again.forward == test::near(work.forward, 1e-4));
+  CHECK(again.backward == test::near(work.backward, 1e-4));
   REQUIRE(again.buckets.size() == work.buckets.size());
   for (std::size_t b = 0; b < work.buckets.size(); ++b) {
     CHECK(again.buckets[b].bytes == work.buckets[b].bytes);
@@ -77,10 +78,8 @@ TEST_CASE("sim: a worker's step becomes a trace and a step again") {
     CHECK(std::abs(again.buckets[b].update - work.buckets[b].update) < 2e-6);
   }
   const double seconds = simulate(test::setting(test::shared(2, 2), work, "ring")).step_seconds;
-  CHECK(simulate(test::setting(test::shared(2, 2), again, "ring")).step_seconds ==
-        doctest::Approx(seconds).epsilon(1e-3));
-  CHECK(chakra::work_of(chakra::trace_of(work, 2), 1).backward ==
-        doctest::Approx(2 * work.backward).epsilon(1e-4));
+  CHECK(simulate(test::setting(test::shared(2, 2), again, "ring")).step_seconds == test::near(seconds, 1e-3));
+  CHECK(chakra::work_of(chakra::trace_of(work, 2), 1).backward == test::near(2 * work.backward, 1e-4));
 
   const TemporaryFolder folder;
   const std::filesystem::path path = folder.path / "trace.et";

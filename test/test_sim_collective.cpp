@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "near.hpp"
 #include "sim_settings.hpp"
 #include <convoy/comm/options.hpp>
 #include <convoy/comm/policy/all_reduce.hpp>
@@ -47,7 +48,7 @@ void costs_its_price(const char* comm) {
     CAPTURE(n);
     CAPTURE(count);
     CAPTURE(schedule.segments);
-    CHECK(outcome.step_seconds == doctest::Approx(price.seconds).epsilon(1e-12));
+    CHECK(outcome.step_seconds == test::near(price.seconds, 1e-12));
     CHECK(outcome.messages == price.messages);
     CHECK(outcome.bytes == price.bytes);
   }
@@ -87,7 +88,7 @@ TEST_CASE("sim: no all-reduce beats the bound of its links") {
         const sim::Outcome outcome = simulate(setting(cluster, test::bytes_alone(24 << 20), comm));
         CHECK(outcome.step_seconds >= bound);
         CHECK(outcome.step_seconds < 40 * bound);
-        CHECK(sum_of(outcome.critical) == doctest::Approx(outcome.step_seconds));
+        CHECK(sum_of(outcome.critical) == test::near(outcome.step_seconds));
       }
     }
   }
@@ -102,11 +103,11 @@ TEST_CASE("sim: a ring between nodes takes the time of its formula, although ran
   sim::Setting s = setting(cluster, test::bytes_alone(bytes), "ring");
   s.steps = 1;
   const double line = 2.0 * (n - 1) / n * static_cast<double>(bytes) * cluster.nic.beta;
-  CHECK(simulate(s).step_seconds == doctest::Approx(line).epsilon(0.05));
+  CHECK(simulate(s).step_seconds == test::near(line, 0.05));
   // The ranks of a node exchange one shard each, so that a card carries every element as in a ring of nodes.
   s.exchange.comm = "hierarchical";
   const double shards = 2.0 * (nodes - 1) / nodes * static_cast<double>(bytes) * cluster.nic.beta;
-  CHECK(simulate(s).step_seconds == doctest::Approx(shards).epsilon(0.05));
+  CHECK(simulate(s).step_seconds == test::near(shards, 0.05));
 }
 
 TEST_CASE("sim: NCCL's rings use all cards of a node") {
@@ -123,7 +124,7 @@ TEST_CASE("sim: NCCL's rings use all cards of a node") {
   double cards = 0;
   for (const sim::Use& use : outcome.links)
     if (use.kind == "nic") {
-      CHECK(use.bytes == doctest::Approx(2.0 * 31 / 32 * static_cast<double>(bytes) / 4).epsilon(1e-3));
+      CHECK(use.bytes == test::near(2.0 * 31 / 32 * static_cast<double>(bytes) / 4, 1e-3));
       ++cards;
     }
   CHECK(cards == 2 * 4 * 4);
@@ -139,12 +140,12 @@ TEST_CASE("sim: a direct exchange loads and stores each byte of each buffer once
   // peer's memory take time.
   const double message = static_cast<double>(bytes) * cluster.inside.beta;
   const sim::Outcome outcome = simulate(s);
-  CHECK(outcome.step_seconds == doctest::Approx(2 * cluster.inside.alpha + ranks * message));
+  CHECK(outcome.step_seconds == test::near(2 * cluster.inside.alpha + ranks * message));
   CHECK(outcome.links.size() == 1);
   CHECK(outcome.links[0].name == "node 0 memory");
   CHECK(outcome.binds == "inside");
   s.cluster.inside.wiring = sim::Wiring::bus;
-  CHECK(simulate(s).step_seconds == doctest::Approx(2 * cluster.inside.alpha + 2 * (ranks - 1) * message));
+  CHECK(simulate(s).step_seconds == test::near(2 * cluster.inside.alpha + 2 * (ranks - 1) * message));
   s.cluster.nodes[0].count = 2;
   CHECK_THROWS_WITH_AS(simulate(s),
                        "comm \"direct\" needs ranks that see each other's memory; there are 2 nodes",
@@ -157,7 +158,7 @@ TEST_CASE("sim: a ring in memory takes a further load for each byte that it comb
   sim::Setting s = setting(cluster, test::bytes_alone(bytes), "ring");
   s.steps = 1;
   const double message = static_cast<double>(bytes) * cluster.inside.beta;
-  CHECK(simulate(s).step_seconds == doctest::Approx(2.5 * message).epsilon(0.02));
+  CHECK(simulate(s).step_seconds == test::near(2.5 * message, 0.02));
 }
 
 TEST_CASE("sim: an exchange that backward hides takes no further time") {
@@ -173,9 +174,9 @@ TEST_CASE("sim: an exchange that backward hides takes no further time") {
   CHECK(exchange < work.backward - 0.001);
   sim::Outcome outcome = simulate(s);
   CHECK(outcome.exposed_seconds < 1e-12);
-  CHECK(outcome.step_seconds == doctest::Approx(work.alone()));
+  CHECK(outcome.step_seconds == test::near(work.alone()));
   CHECK(outcome.binds == "compute");
-  CHECK(outcome.scalability == doctest::Approx(4));
+  CHECK(outcome.scalability == test::near(4));
   // Without overlap, nearly the whole exchange is exposed; updates still overlap with later buckets.
   s.exchange.overlap = false;
   outcome = simulate(s);
@@ -184,7 +185,7 @@ TEST_CASE("sim: an exchange that backward hides takes no further time") {
   // If the exchange can overlap no part of backward, overlap does not help; a background thread does.
   s.exchange.overlap = true;
   s.cluster.hide = 0;
-  CHECK(simulate(s).step_seconds == doctest::Approx(outcome.step_seconds));
+  CHECK(simulate(s).step_seconds == test::near(outcome.step_seconds));
   s.exchange.background = true;
   CHECK(simulate(s).exposed_seconds < 1e-12);
 }
@@ -255,19 +256,20 @@ TEST_CASE("sim: launches, copies and encodings take their time") {
   const double seconds = simulate(plain).step_seconds;
   sim::Setting s = plain;
   s.cluster.launch = 1e-3;
-  CHECK(simulate(s).step_seconds == doctest::Approx(seconds + 1e-3));
+  CHECK(simulate(s).step_seconds == test::near(seconds + 1e-3));
   s = plain;
   s.exchange.staged = true;
   s.cluster.staging = {1e-5, 1 / 10e9};
-  CHECK(simulate(s).step_seconds ==
-        doctest::Approx(seconds + 2 * (1e-5 + static_cast<double>(bytes) / 10e9)));
+  CHECK(simulate(s).step_seconds == test::near(seconds + 2 * (1e-5 + static_cast<double>(bytes) / 10e9)));
   s = plain;
+  const double sent = simulate(plain).critical.nic;
   s.exchange.codec = "bf16";
-  CHECK(simulate(s).step_seconds == doctest::Approx(seconds / 2).epsilon(0.02));
-  s.exchange.codec = "int8";
-  CHECK(simulate(s).step_seconds == doctest::Approx(seconds / 4).epsilon(0.03));
+  CHECK(simulate(s).critical.nic == test::near(sent / 2));
+  CHECK(simulate(s).step_seconds == test::near(seconds / 2, 0.02));
+  s.exchange.codec = "int8";  // 512 bytes and a scale for 512 elements
+  CHECK(simulate(s).critical.nic == test::near(sent / 4 * 516 / 512));
   s.exchange.codec = "topk";  // every rank gets 1% of each rank's elements, with indices
-  CHECK(simulate(s).step_seconds == doctest::Approx(seconds * 0.02).epsilon(0.05));
+  CHECK(simulate(s).critical.nic == test::near(sent * 0.02, 1e-3));
   s.exchange.codec = "powersgd";
   CHECK_THROWS_WITH_AS(
       simulate(s),
@@ -277,9 +279,8 @@ TEST_CASE("sim: launches, copies and encodings take their time") {
   // Half of the bucket is a matrix, sent as two factors of rank 4; the other half is sent as it is.
   s.work.buckets[0].matrices = {{1024, bytes / 8 / 1024}, {1, 64}};
   s.exchange.codec_rank = 4;
-  CHECK(simulate(s).step_seconds ==
-        doctest::Approx(seconds * (0.5 + 4 * (1024 + bytes / 8 / 1024.0) * 4 / static_cast<double>(bytes)))
-            .epsilon(0.02));
+  CHECK(simulate(s).critical.nic ==
+        test::near(sent * (0.5 + 4 * (1024 + bytes / 8 / 1024.0) * 4 / static_cast<double>(bytes)), 1e-4));
   s.work.buckets[0].matrices = {{bytes, bytes}};
   CHECK_THROWS_WITH_AS(simulate(s),
                        "work: bucket 0 of 16777216 bytes has a matrix of 16777216 rows and 16777216 columns, "

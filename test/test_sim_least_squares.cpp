@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "near.hpp"
 #include <convoy/sim/least_squares.hpp>
 
 using namespace convoy;
@@ -34,20 +35,20 @@ TEST_CASE("a line has the coefficients and the standard errors of linear regress
   const Unknown unknowns[] = {{.name = "intercept"}, {.name = "slope"}};
   const sim::Fit fit = sim::least_squares(unknowns, 4, line);
   CHECK(fit.converged);
-  CHECK(fit["intercept"] == doctest::Approx(1.1).epsilon(1e-9));
-  CHECK(fit["slope"] == doctest::Approx(1.1).epsilon(1e-9));
-  CHECK(fit.squares == doctest::Approx(2.7));
-  CHECK(fit.scatter == doctest::Approx(std::sqrt(1.35)));
+  CHECK(fit["intercept"] == test::near(1.1, 1e-9));
+  CHECK(fit["slope"] == test::near(1.1, 1e-9));
+  CHECK(fit.squares == test::near(2.7));
+  CHECK(fit.scatter == test::near(std::sqrt(1.35)));
   // s^2 (1/n + mean^2 / Sxx) and s^2 / Sxx, with Sxx = 5.
-  CHECK(fit.errors[0] == doctest::Approx(std::sqrt(1.35 * (0.25 + 2.25 / 5))).epsilon(1e-6));
-  CHECK(fit.errors[1] == doctest::Approx(std::sqrt(1.35 / 5)).epsilon(1e-6));
+  CHECK(fit.errors[0] == test::near(std::sqrt(1.35 * (0.25 + 2.25 / 5)), 1e-6));
+  CHECK(fit.errors[1] == test::near(std::sqrt(1.35 / 5), 1e-6));
 }
 
 TEST_CASE("the noise of a residual, where it is known, sets the standard errors") {
   const Unknown unknowns[] = {{.name = "intercept"}, {.name = "slope"}};
   const sim::Fit fit = sim::least_squares(unknowns, 4, line, {.noise = 0.1});
-  CHECK(fit["slope"] == doctest::Approx(1.1).epsilon(1e-9));
-  CHECK(fit.errors[1] == doctest::Approx(std::sqrt(0.01 / 5)).epsilon(1e-6));
+  CHECK(fit["slope"] == test::near(1.1, 1e-9));
+  CHECK(fit.errors[1] == test::near(std::sqrt(0.01 / 5), 1e-6));
 }
 
 TEST_CASE("Misra1a reaches its certified values from both of its starts") {
@@ -57,12 +58,12 @@ TEST_CASE("Misra1a reaches its certified values from both of its starts") {
                                 {.name = "b2", .start = far ? 1e-4 : 5e-4}};
     const sim::Fit fit = sim::least_squares(unknowns, 14, misra1a);
     CHECK(fit.converged);
-    CHECK(fit["b1"] == doctest::Approx(2.3894212918e+02).epsilon(1e-7));
-    CHECK(fit["b2"] == doctest::Approx(5.5015643181e-04).epsilon(1e-7));
-    CHECK(fit.errors[0] == doctest::Approx(2.7070075241e+00).epsilon(1e-5));
-    CHECK(fit.errors[1] == doctest::Approx(7.2668688436e-06).epsilon(1e-5));
-    CHECK(fit.squares == doctest::Approx(1.2455138894e-01).epsilon(1e-7));
-    CHECK(fit.scatter == doctest::Approx(1.0187876330e-01).epsilon(1e-6));
+    CHECK(fit["b1"] == test::near(2.3894212918e+02, 1e-7));
+    CHECK(fit["b2"] == test::near(5.5015643181e-04, 1e-7));
+    CHECK(fit.errors[0] == test::near(2.7070075241e+00, 1e-5));
+    CHECK(fit.errors[1] == test::near(7.2668688436e-06, 1e-5));
+    CHECK(fit.squares == test::near(1.2455138894e-01, 1e-7));
+    CHECK(fit.scatter == test::near(1.0187876330e-01, 1e-6));
   }
 }
 
@@ -70,8 +71,8 @@ TEST_CASE("a positive unknown is fitted by its logarithm, and its error is that 
   const Unknown unknowns[] = {{.name = "b1", .start = 500, .scale = Scale::logarithmic},
                               {.name = "b2", .start = 1e-4, .scale = Scale::logarithmic}};
   const sim::Fit fit = sim::least_squares(unknowns, 14, misra1a);
-  CHECK(fit["b2"] == doctest::Approx(5.5015643181e-04).epsilon(1e-7));
-  CHECK(fit.errors[1] == doctest::Approx(7.2668688436e-06 / 5.5015643181e-04).epsilon(1e-4));
+  CHECK(fit["b2"] == test::near(5.5015643181e-04, 1e-7));
+  CHECK(fit.errors[1] == test::near(7.2668688436e-06 / 5.5015643181e-04, 1e-4));
 }
 
 TEST_CASE("Rosenbrock's valley is followed to its end") {
@@ -81,8 +82,8 @@ TEST_CASE("Rosenbrock's valley is followed to its end") {
     r[1] = 1 - v[0];
   });
   CHECK(fit.converged);
-  CHECK(fit["x"] == doctest::Approx(1).epsilon(1e-6));
-  CHECK(fit["y"] == doctest::Approx(1).epsilon(1e-6));
+  CHECK(fit["x"] == test::near(1, 1e-6));
+  CHECK(fit["y"] == test::near(1, 1e-6));
 }
 
 TEST_CASE("an unknown stops at its bound, and the others find the best that is left") {
@@ -90,9 +91,9 @@ TEST_CASE("an unknown stops at its bound, and the others find the best that is l
   const Unknown unknowns[] = {{.name = "intercept"}, {.name = "slope", .start = 0, .upper = 1}};
   const sim::Fit fit = sim::least_squares(unknowns, 4, line);
   CHECK(fit["slope"] == 1);
-  CHECK(fit["intercept"] == doctest::Approx(1.25).epsilon(1e-7));
+  CHECK(fit["intercept"] == test::near(1.25, 1e-7));
   CHECK(fit.errors[1] == 0);
-  CHECK(fit.errors[0] == doctest::Approx(std::sqrt(fit.squares / 3 / 4)).epsilon(1e-6));
+  CHECK(fit.errors[0] == test::near(std::sqrt(fit.squares / 3 / 4), 1e-6));
 }
 
 TEST_CASE("a prior and measurements give their mean, weighted by precisions") {
@@ -100,8 +101,8 @@ TEST_CASE("a prior and measurements give their mean, weighted by precisions") {
   const auto three = [](std::span<const double> v, std::span<double> r) { r[0] = r[1] = v[0] - 3; };
   const Unknown unknowns[] = {{.name = "x", .start = 1, .prior = 0.25}};
   const sim::Fit fit = sim::least_squares(unknowns, 2, three, {.noise = 0.5});
-  CHECK(fit["x"] == doctest::Approx((8 * 3 + 16 * 1) / 24.0).epsilon(1e-9));
-  CHECK(fit.errors[0] == doctest::Approx(1 / std::sqrt(24.0)).epsilon(1e-6));
+  CHECK(fit["x"] == test::near((8 * 3 + 16 * 1) / 24.0, 1e-9));
+  CHECK(fit.errors[0] == test::near(1 / std::sqrt(24.0), 1e-6));
 }
 
 TEST_CASE("an undetermined unknown stays at its prior; without a prior its error is infinite") {
@@ -109,9 +110,9 @@ TEST_CASE("an undetermined unknown stays at its prior; without a prior its error
   const Unknown with[] = {{.name = "x"},
                           {.name = "y", .start = 5, .scale = Scale::logarithmic, .prior = 0.7}};
   const sim::Fit fit = sim::least_squares(with, 2, first, {.noise = 0.1});
-  CHECK(fit["x"] == doctest::Approx(2));
-  CHECK(fit["y"] == doctest::Approx(5));
-  CHECK(fit.errors[1] == doctest::Approx(0.7).epsilon(1e-6));
+  CHECK(fit["x"] == test::near(2));
+  CHECK(fit["y"] == test::near(5));
+  CHECK(fit.errors[1] == test::near(0.7, 1e-6));
 
   const Unknown without[] = {{.name = "x"}, {.name = "y", .start = 5}};
   CHECK(std::isinf(sim::least_squares(without, 2, first, {.noise = 0.1}).errors[1]));

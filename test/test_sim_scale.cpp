@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "near.hpp"
 #include "sim_settings.hpp"
 #include <convoy/core/philox.hpp>
 #include <convoy/sim/legs.hpp>
@@ -45,13 +46,13 @@ TEST_CASE("sim: one unit represents all units that do the same") {
       CAPTURE(cluster.fabric.binds());
       REQUIRE(folds(s));
       const sim::Outcome all = simulate(s, whole), one = simulate(s, folded);
-      CHECK(one.step_seconds == doctest::Approx(all.step_seconds).epsilon(1e-12));
-      CHECK(one.exposed_seconds == doctest::Approx(all.exposed_seconds).epsilon(1e-9));
-      CHECK(one.critical.latency == doctest::Approx(all.critical.latency).epsilon(1e-9));
-      CHECK(one.throughput == doctest::Approx(all.throughput).epsilon(1e-12));
+      CHECK(one.step_seconds == test::near(all.step_seconds, 1e-12));
+      CHECK(one.exposed_seconds == test::near(all.exposed_seconds, 1e-9));
+      CHECK(one.critical.latency == test::near(all.critical.latency, 1e-9));
+      CHECK(one.throughput == test::near(all.throughput, 1e-12));
       CHECK(one.messages == all.messages);
-      CHECK(one.bytes == doctest::Approx(all.bytes).epsilon(1e-12));
-      CHECK(one.links.front().utilization == doctest::Approx(all.links.front().utilization).epsilon(1e-9));
+      CHECK(one.bytes == test::near(all.bytes, 1e-12));
+      CHECK(one.links.front().utilization == test::near(all.links.front().utilization, 1e-9));
     }
   }
 }
@@ -61,8 +62,8 @@ TEST_CASE("sim: shares by speed of equal workers change nothing, folded or not")
   const double unweighted = simulate(s, folded).step_seconds;
   s.exchange.weighted = true;
   REQUIRE(folds(s));
-  CHECK(simulate(s, folded).step_seconds == doctest::Approx(unweighted).epsilon(1e-12));
-  CHECK(simulate(s, whole).step_seconds == doctest::Approx(simulate(s, folded).step_seconds).epsilon(0.01));
+  CHECK(simulate(s, folded).step_seconds == test::near(unweighted, 1e-12));
+  CHECK(simulate(s, whole).step_seconds == test::near(simulate(s, folded).step_seconds, 0.01));
 }
 
 TEST_CASE("sim: rounding chunks to cache lines moves no message by more than a cache line") {
@@ -74,7 +75,7 @@ TEST_CASE("sim: rounding chunks to cache lines moves no message by more than a c
       const double line = 64 * (s.cluster.nic.beta + s.cluster.inside.beta + s.cluster.gamma);
       CAPTURE(comm);
       CHECK(std::abs(all.step_seconds - one.step_seconds) <= static_cast<double>(all.messages) / 8 * line);
-      if (bytes > 1'000'000) CHECK(one.step_seconds == doctest::Approx(all.step_seconds).epsilon(0.01));
+      if (bytes > 1'000'000) CHECK(one.step_seconds == test::near(all.step_seconds, 0.01));
     }
   }
 }

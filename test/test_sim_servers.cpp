@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "near.hpp"
 #include "sim_settings.hpp"
 #include <convoy/sim/simulate.hpp>
 
@@ -29,7 +30,7 @@ TEST_CASE("sim: servers take the time that their links need") {
       const double bound = std::max(m, workers * m / servers) * cluster.nic.beta;
       CHECK(outcome.step_seconds >= bound);
       CHECK(outcome.step_seconds < 1.25 * bound);
-      CHECK(outcome.bytes == doctest::Approx(2 * workers * m).epsilon(0.01));
+      CHECK(outcome.bytes == test::near(2 * workers * m, 0.01));
       CHECK(outcome.binds == "nic");
     }
   }
@@ -45,7 +46,7 @@ TEST_CASE("sim: servers among the workers carry 2(n-1)M/n") {
   const sim::Outcome outcome = simulate(s);
   CHECK(outcome.step_seconds >= bound);
   CHECK(outcome.step_seconds < 1.5 * bound);
-  CHECK(outcome.bytes == doctest::Approx(2.0 * (n - 1) * static_cast<double>(bytes)).epsilon(0.01));
+  CHECK(outcome.bytes == test::near(2.0 * (n - 1) * static_cast<double>(bytes), 0.01));
 }
 
 TEST_CASE("sim: if the work has no updates, a server computes them at its memory's bandwidth") {
@@ -55,7 +56,7 @@ TEST_CASE("sim: if the work has no updates, a server computes them at its memory
   const double before = simulate(s).step_seconds;
   s.cluster.device.bandwidth = 1e8;  // so slow that nothing else matters
   // Adam moves seven numbers for each gradient.
-  CHECK(simulate(s).step_seconds - before == doctest::Approx(7.0 * bytes / 1e8).epsilon(0.02));
+  CHECK(simulate(s).step_seconds - before == test::near(7.0 * bytes / 1e8, 0.02));
 }
 
 TEST_CASE("sim: without sync no worker waits for a slow one; with bounded staleness the fast ones wait") {
@@ -79,12 +80,12 @@ TEST_CASE("sim: without sync no worker waits for a slow one; with bounded stalen
   CHECK(async.throughput > 0.85 * 3.25 * work.samples / alone);
   // A step moves the gradients there and the parameters back, however many steps each worker makes.
   const double moved = 2.0 * 4 * static_cast<double>(work.bytes());
-  CHECK(sync.bytes == doctest::Approx(moved).epsilon(0.05));
-  CHECK(async.bytes == doctest::Approx(moved).epsilon(0.05));
+  CHECK(sync.bytes == test::near(moved, 0.05));
+  CHECK(async.bytes == test::near(moved, 0.05));
   const sim::Outcome stale = run("ps-stale", 2), strict = run("ps-stale", 0);
   CHECK(stale.throughput < async.throughput);
   CHECK(stale.throughput > strict.throughput);
-  CHECK(strict.throughput == doctest::Approx(sync.throughput).epsilon(0.1));
+  CHECK(strict.throughput == test::near(sync.throughput, 0.1));
 }
 
 TEST_CASE("sim: no link is busy for longer than the run, also without sync") {

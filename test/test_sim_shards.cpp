@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "near.hpp"
 #include "sim_settings.hpp"
 #include <convoy/comm/policy/halves.hpp>
 #include <convoy/comm/transport/threads.hpp>
@@ -98,7 +99,7 @@ TEST_CASE("sim: ranks have the shards that the policy gives them") {
     // The ranks' shares of the updates add up to the whole update.
     double seconds = 0;
     for (int rank = 0; rank < ranks; ++rank) seconds += legs.update_of(rank);
-    CHECK(seconds == doctest::Approx(work.update()));
+    CHECK(seconds == test::near(work.update()));
   }
 }
 
@@ -147,8 +148,8 @@ TEST_CASE("sim: no server has a part of a matrix") {
   const sim::Outcome one = sim::simulate(s);
   s.work.buckets[0].whole.clear();
   const sim::Outcome both = sim::simulate(s);
-  CHECK(one.bytes == doctest::Approx(both.bytes).epsilon(0.01));
-  CHECK(sent(both, "node 0 NIC 0 out") == doctest::Approx(4 << 20).epsilon(0.01));
+  CHECK(one.bytes == test::near(both.bytes, 0.01));
+  CHECK(sent(both, "node 0 NIC 0 out") == test::near(4 << 20, 0.01));
   CHECK(one.step_seconds > both.step_seconds + 0.04);  // all of the update is on one server
 }
 
