@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_schedules.hpp"
+#include "near.hpp"
 #include "sanitized.hpp"
 #include <convoy/comm/schedule/all_to_all.hpp>
 #include <convoy/comm/schedule/auto.hpp>
@@ -214,7 +215,7 @@ TEST_CASE("the price of the ring is the textbook's") {
     const Price p = price(Ring{1}, n, count, 4, model);
     const double expected = 2 * (n - 1) * model.alpha + 2.0 * (n - 1) / n * bytes * model.beta +
                             1.0 * (n - 1) / n * bytes * model.gamma;
-    CHECK(p.seconds == doctest::Approx(expected).epsilon(1e-9));
+    CHECK(p.seconds == convoy::test::near(expected, 1e-9));
     CHECK(p.messages == n * 2 * (n - 1));
     CHECK(p.most_bytes == 2 * (n - 1) * count * 4 / n);
   }
@@ -233,7 +234,7 @@ TEST_CASE("halving and doubling cost the ring's bytes in 2 lg n messages") {
     const Price p = price(HalvingDoubling{1}, n, count, 4, model);
     const double expected = 2 * k * model.alpha + 2.0 * (n - 1) / n * bytes * model.beta +
                             1.0 * (n - 1) / n * bytes * model.gamma;
-    CHECK(p.seconds == doctest::Approx(expected).epsilon(1e-9));
+    CHECK(p.seconds == convoy::test::near(expected, 1e-9));
     CHECK(p.messages == n * 2 * k);
     CHECK(p.most_messages == 2 * k);
     CHECK(p.most_bytes == 2 * (n - 1) * count * 4 / n);
@@ -281,9 +282,9 @@ TEST_CASE(
     const double moved = 1.0 * (g - 1) / g + 1.0 * (groups - 1) / groups / g;
     using H = Hierarchical<Ring, Ring, Every<g>>;
     const Price p = price(H{}, n, count, 4, model);
-    CHECK(p.seconds == doctest::Approx((2 * (g - 1) + 2 * (groups - 1)) * model.alpha +
-                                       moved * bytes * (2 * model.beta + model.gamma))
-                           .epsilon(1e-9));
+    CHECK(p.seconds == convoy::test::near((2 * (g - 1) + 2 * (groups - 1)) * model.alpha +
+                                              moved * bytes * (2 * model.beta + model.gamma),
+                                          1e-9));
     CHECK(p.messages == n * (2 * (g - 1) + 2 * (groups - 1)));
     std::int64_t between = 0;
     for (int r = 0; r < n; ++r)

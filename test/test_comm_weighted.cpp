@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include "comm_step.hpp"
+#include "near.hpp"
 #include <convoy/comm/registry.hpp>
 
 using namespace convoy;
@@ -97,9 +98,9 @@ TEST_CASE("measured speeds become shares, the same bits on all ranks") {
   CHECK(measured == 4 * Weighted::rounds);
   for (const auto& shares : all) CHECK(shares == all[0]);
   const double sum = 100 + 50 + 100.0 / 3 + 100;
-  CHECK(all[0][0] == doctest::Approx(100 / sum));
-  CHECK(all[0][1] == doctest::Approx(50 / sum));
-  CHECK(all[0][2] == doctest::Approx(100 / 3.0 / sum));
+  CHECK(all[0][0] == test::near(100 / sum));
+  CHECK(all[0][1] == test::near(50 / sum));
+  CHECK(all[0][2] == test::near(100 / 3.0 / sum));
 }
 
 TEST_CASE("shares make all workers end together where speed depends on the rows") {
@@ -115,7 +116,7 @@ TEST_CASE("shares make all workers end together where speed depends on the rows"
     const std::vector<double> shares = comm.shares(measure);
     const auto first = seconds(shares[0], 0);
     for (int r = 1; r < 3; ++r)
-      CHECK(seconds(shares[static_cast<std::size_t>(r)], r) == doctest::Approx(first).epsilon(0.01));
+      CHECK(seconds(shares[static_cast<std::size_t>(r)], r) == test::near(first, 0.02));
   });
 }
 

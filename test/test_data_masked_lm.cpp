@@ -14,6 +14,7 @@
 
 #include "allocations.hpp"
 #include "data_files.hpp"
+#include "near.hpp"
 #include "skip.hpp"
 #include <convoy/data/loader.hpp>
 #include <convoy/data/masked_lm.hpp>
@@ -206,12 +207,12 @@ TEST_CASE("masked lm: BERT's shares of what is masked, and by what") {
       tokens += count;
     }
   REQUIRE(tokens > 10'000);
-  CHECK(masked / tokens == doctest::Approx(0.8).epsilon(0.02));
-  CHECK(kept / tokens == doctest::Approx(0.1).epsilon(0.1));
-  CHECK(other / tokens == doctest::Approx(0.1).epsilon(0.1));
+  CHECK(masked / tokens == test::near(0.8, 0.02));
+  CHECK(kept / tokens == test::near(0.1, 0.1));
+  CHECK(other / tokens == test::near(0.1, 0.1));
   double front = 0, back = 0;  // every word is as likely as any other
   for (std::size_t i = 0; i < 64; ++i) front += place[i], back += place[64 + i];
-  CHECK(front / back == doctest::Approx(1).epsilon(0.1));
+  CHECK(front / back == test::near(1, 0.1));
 }
 
 TEST_CASE("masked lm: an example is a function of seed, epoch and index") {

@@ -5,6 +5,7 @@
 #include "exec_compare.hpp"
 #include "exec_random_models.hpp"
 #include "exec_throw.hpp"
+#include "near.hpp"
 #include <convoy/exec/counts.hpp>
 
 using namespace convoy;
@@ -377,20 +378,20 @@ TEST_CASE("initialize: follows the seed, the kinds of the parameters and their c
     return m;
   };
   const auto conv = moments("conv.weight"), fc = moments("fc.weight"), conv_bias = moments("conv.bias");
-  CHECK(conv.deviation == doctest::Approx(std::sqrt(2.0 / (64 * 9))).epsilon(0.05));
+  CHECK(conv.deviation == test::near(std::sqrt(2.0 / (64 * 9)), 0.05));
   CHECK(std::abs(conv.mean) < 0.1 * conv.deviation);
   CHECK(conv.largest > 3 * conv.deviation);
   CHECK(fc.largest <= 1 / std::sqrt(256.0));
-  CHECK(fc.deviation == doctest::Approx(1 / std::sqrt(3 * 256.0)).epsilon(0.05));
+  CHECK(fc.deviation == test::near(1 / std::sqrt(3 * 256.0), 0.05));
   CHECK(conv_bias.largest <= 1 / std::sqrt(72.0));
   const auto tied = moments("tied"), few = moments("small.weight");
   CHECK(tied.largest <= std::sqrt(6.0 / (256 + 120)));
-  CHECK(tied.deviation == doctest::Approx(std::sqrt(2.0 / (256 + 120))).epsilon(0.05));
-  CHECK(few.deviation == doctest::Approx(0.02).epsilon(0.05));
+  CHECK(tied.deviation == test::near(std::sqrt(2.0 / (256 + 120)), 0.05));
+  CHECK(few.deviation == test::near(0.02, 0.05));
   CHECK(few.largest > 3 * few.deviation);
   CHECK(moments("small.bias").largest == 0);
-  CHECK(moments("words.weight").deviation == doctest::Approx(1).epsilon(0.05));
-  CHECK(moments("places.weight").deviation == doctest::Approx(0.5).epsilon(0.05));
+  CHECK(moments("words.weight").deviation == test::near(1, 0.05));
+  CHECK(moments("places.weight").deviation == test::near(0.5, 0.05));
   CHECK(moments("bn.weight").mean == doctest::Approx(1));
   CHECK(moments("bn.bias").largest == 0);
   for (std::size_t i = 0; i < 64; ++i) {

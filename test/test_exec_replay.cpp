@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include "near.hpp"
 #include <convoy/exec/reference/reference.hpp>
 #include <convoy/exec/replay.hpp>
 #include <convoy/exec/stages.hpp>
@@ -105,8 +106,8 @@ TEST_CASE("passes take the seconds of the profile for the rows of their batch, a
       Replay replay(plan, 8, {.profile = profile, .speed = speed});
       const Batch batch(plan, rows);
       const double factor = rows / (8 * speed);
-      CHECK(replay.forward_seconds(rows) == doctest::Approx(profile.forward() * factor));
-      CHECK(replay.backward_seconds(rows) == doctest::Approx(profile.backward() * factor));
+      CHECK(replay.forward_seconds(rows) == test::near(profile.forward() * factor));
+      CHECK(replay.backward_seconds(rows) == test::near(profile.backward() * factor));
       Stopwatch watch;
       replay.forward(batch.view(), {});
       CHECK(watch.seconds() >= profile.forward() * factor * (1 - 1e-6));

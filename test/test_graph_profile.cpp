@@ -6,12 +6,12 @@
 
 #include <doctest/doctest.h>
 
+#include "near.hpp"
 #include <convoy/graph/dynamic.hpp>
 #include <convoy/graph/profile.hpp>
 #include <convoy/models/resnet.hpp>
 
 using namespace convoy;
-using doctest::Approx;
 
 namespace {
 
@@ -48,26 +48,26 @@ TEST_CASE("a roofline takes as long as the slower of FLOPs and bytes, and moves 
   const double inf = std::numeric_limits<double>::max();
   // 16 x 8 multiply-accumulates a row; backward computes no gradient of the input.
   const auto by_flops = graph::roofline(plan, 4, 1, inf);
-  CHECK(time_of(by_flops, "product").forward == Approx(2 * 16 * 8 * 4));
-  CHECK(time_of(by_flops, "product").backward == Approx(2 * 16 * 8 * 4));
+  CHECK(time_of(by_flops, "product").forward == test::near(2 * 16 * 8 * 4));
+  CHECK(time_of(by_flops, "product").backward == test::near(2 * 16 * 8 * 4));
   // A row reads 16 and writes 8 elements. The weight moves once per batch; in backward its gradient does too.
   const auto by_bytes = graph::roofline(plan, 4, inf, 1);
-  CHECK(time_of(by_bytes, "product").forward == Approx(4 * (4 * (16 + 8) + 16 * 8)));
-  CHECK(time_of(by_bytes, "product").backward == Approx(4 * (4 * (16 + 8) + 2 * 16 * 8)));
-  CHECK(by_bytes.update == Approx(7 * 4 * 16 * 8));
+  CHECK(time_of(by_bytes, "product").forward == test::near(4 * (4 * (16 + 8) + 16 * 8)));
+  CHECK(time_of(by_bytes, "product").backward == test::near(4 * (4 * (16 + 8) + 2 * 16 * 8)));
+  CHECK(by_bytes.update == test::near(7 * 4 * 16 * 8));
   // Each operation has its own limit.
   const auto both = graph::roofline(plan, 4, 2, 1);
   for (std::size_t i = 0; i < both.operations.size(); ++i) {
     CHECK(both.operations[i].forward ==
-          Approx(std::max(by_flops.operations[i].forward / 2, by_bytes.operations[i].forward)));
+          test::near(std::max(by_flops.operations[i].forward / 2, by_bytes.operations[i].forward)));
     CHECK(both.operations[i].backward ==
-          Approx(std::max(by_flops.operations[i].backward / 2, by_bytes.operations[i].backward)));
+          test::near(std::max(by_flops.operations[i].backward / 2, by_bytes.operations[i].backward)));
   }
 }
 
 TEST_CASE("a throughput is spread over every operation") {
   const auto profile = graph::spread(small, 128, 81.84);
-  CHECK(profile.step() == Approx(128 / 81.84));
+  CHECK(profile.step() == test::near(128 / 81.84));
   CHECK(profile.rows == 128);
   CHECK(profile.update == 0);
   CHECK(profile.backward() > 1.5 * profile.forward());
@@ -78,7 +78,7 @@ TEST_CASE("a throughput is spread over every operation") {
   // The operations' shares of the time do not depend on the throughput.
   const auto faster = graph::spread(small, 128, 163.68);
   for (std::size_t i = 0; i < profile.operations.size(); ++i)
-    CHECK(faster.operations[i].backward == Approx(profile.operations[i].backward / 2));
+    CHECK(faster.operations[i].backward == profile.operations[i].backward / 2);
   // If only FLOPs take time, products take nearly all of the step.
   const auto products = graph::spread(small, 128, 81.84, 1e-9);
   double share = 0;
