@@ -1,4 +1,6 @@
 // What the simulator reads and writes: clusters, steps of plans, traces.
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -81,6 +83,99 @@ TEST_CASE("sim: clusters are read strictly") {
                        "\"pairs\", which has a link for each pair of them");
   CHECK_THROWS_WITH_AS(sim::read_cluster("no/such/file.json"),
                        "no/such/file.json cannot be read: No such file or directory", Error);
+}
+
+TEST_CASE("sim: every member of a cluster is read") {
+  const sim::Cluster c = sim::parse_cluster(
+      R"({"name": "n", "source": "s", "nodes": [{"count": 2, "ranks": 3, "speed": 0.5}],
+          "inside": {"wiring": "ports", "alpha": 1, "beta": 2},
+          "nic": {"count": 3, "alpha": 4, "beta": 5, "receive": 6},
+          "fabric": {"nodes_per_leaf": 7, "oversubscription": 8}, "staging": {"alpha": 9, "beta": 10},
+          "gamma": 11, "launch": 12, "hide": 0.1, "hide_background": 0.2, "jitter": 0.3,
+          "device": {"flops": 13, "bandwidth": 14}})",
+      "c.json");
+  CHECK(c.name == "n");
+  CHECK(c.source == "s");
+  CHECK(c.nodes.front().count == 2);
+  CHECK(c.nodes.front().ranks == 3);
+  CHECK(c.nodes.front().speed == 0.5);
+  CHECK(c.inside.wiring == sim::Wiring::ports);
+  CHECK(std::vector{c.inside.alpha, c.inside.beta} == std::vector{1.0, 2.0});
+  CHECK(c.nic.count == 3);
+  CHECK(std::vector{c.nic.alpha, c.nic.beta, c.nic.receive} == std::vector{4.0, 5.0, 6.0});
+  CHECK(c.fabric.nodes_per_leaf == 7);
+  CHECK(c.fabric.oversubscription == 8);
+  CHECK(std::vector{c.staging.alpha, c.staging.beta} == std::vector{9.0, 10.0});
+  CHECK(std::vector{c.gamma, c.launch} == std::vector{11.0, 12.0});
+  CHECK(std::vector{c.hide, c.hide_background, c.jitter} == std::vector{0.1, 0.2, 0.3});
+  CHECK(std::vector{c.device.flops, c.device.bandwidth} == std::vector{13.0, 14.0});
+}
+
+TEST_CASE("sim: numbers that a cluster cannot have are refused, each by its name") {
+  const auto refused = [](const char* field, auto change) {
+    sim::Setting s = test::setting(test::shared(2, 2), test::some_work(), "ring");
+    change(s.cluster);
+    CHECK_THROWS_WITH_AS(simulate(s), doctest::Contains(concat(": ", field, " is ").c_str()), ConfigError);
+  };
+  using sim::Cluster;
+  refused("nodes[0].count", [](Cluster& c) { c.nodes[0].count = 0; });
+  refused("nodes[0].ranks", [](Cluster& c) { c.nodes[0].ranks = 0; });
+  refused("nodes[0].speed", [](Cluster& c) { c.nodes[0].speed = -1; });
+  refused("inside.alpha", [](Cluster& c) { c.inside.alpha = -1; });
+  refused("inside.beta", [](Cluster& c) { c.inside.beta = 1e9; });
+  refused("nic.count", [](Cluster& c) { c.nic.count = 0; });
+  refused("nic.count", [](Cluster& c) { c.nic.count = 1025; });
+  refused("nic.alpha", [](Cluster& c) { c.nic.alpha = std::nan(""); });
+  refused("nic.receive", [](Cluster& c) { c.nic.receive = -1; });
+  refused("fabric.nodes_per_leaf", [](Cluster& c) { c.fabric.nodes_per_leaf = -1; });
+  refused("fabric.oversubscription", [](Cluster& c) { c.fabric.oversubscription = 0.5; });
+  refused("staging.alpha", [](Cluster& c) { c.staging.alpha = -1; });
+  refused("staging.beta", [](Cluster& c) { c.staging.beta = -1; });
+  refused("gamma", [](Cluster& c) { c.gamma = -1; });
+  refused("launch", [](Cluster& c) { c.launch = -1; });
+  refused("hide_background", [](Cluster& c) { c.hide_background = 1.5; });
+  refused("jitter", [](Cluster& c) { c.jitter = 1.5; });
+  refused("device.flops", [](Cluster& c) { c.device.flops = -1; });
+  refused("device.bandwidth", [](Cluster& c) { c.device.bandwidth = -1; });
+}
+
+TEST_CASE("sim: numbers that work cannot have are refused") {
+  const auto refused = [](const char* sentence, auto change) {
+    sim::Setting s = test::setting(test::shared(2, 2), test::some_work(), "ring");
+    change(s);
+    CHECK_THROWS_WITH_AS(simulate(s), sentence, ConfigError);
+  };
+  using sim::Setting;
+  refused("work: a step has 0 samples; it must be above 0 and below 1e12",
+          [](Setting& s) { s.work.samples = 0; });
+  refused("work: a step has 1e+12 samples; it must be above 0 and below 1e12",
+          [](Setting& s) { s.work.samples = 1e12; });
+  refused("work: forward takes -1 and backward 0.02 seconds, expected at least 0 and below 1e9",
+          [](Setting& s) { s.work.forward = -1; });
+  refused("work: forward takes 0.01 and backward 1e+09 seconds, expected at least 0 and below 1e9",
+          [](Setting& s) { s.work.backward = 1e9; });
+  refused("work: bucket 1 has -4 bytes, expected 0 to 2^46",
+          [](Setting& s) { s.work.buckets[1].bytes = -4; });
+  refused("work: bucket 1 has 70368744177668 bytes, expected 0 to 2^46",
+          [](Setting& s) { s.work.buckets[1].bytes = (std::int64_t{1} << 46) + 4; });
+  refused("work: the update of bucket 0 takes -1 seconds, expected at least 0 and below 1e9",
+          [](Setting& s) { s.work.buckets[0].update = -1; });
+  refused(
+      "work: bucket 0 of 1048576 bytes has a matrix of 0 rows and 4 columns, which is empty or does not fit",
+      [](Setting& s) {
+        s.work.buckets[0].matrices = {{0, 4}};
+      });
+  refused(
+      "work: bucket 0 of 1048576 bytes has a matrix of 4 rows and 0 columns, which is empty or does not fit",
+      [](Setting& s) {
+        s.work.buckets[0].matrices = {{4, 0}};
+      });
+  refused(
+      "work: bucket 3 is ready 0.03 seconds after backward's beginning; it must be from 0.017, when the "
+      "bucket "
+      "before is, to 0.02",
+      [](Setting& s) { s.work.buckets[3].ready = 0.03; });
+  refused("sim: the number of steps must be at least 0, not -1", [](Setting& s) { s.steps = -1; });
 }
 
 TEST_CASE("sim: a cluster that is written is read again") {
