@@ -1,7 +1,10 @@
 // The simulator against results that are known without it: prices of schedules, bounds of collectives, and
 // conserved quantities.
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -297,4 +300,126 @@ TEST_CASE("sim: launches, copies and encodings take their time") {
   CHECK_THROWS_WITH_AS(simulate(s),
                        doctest::Contains("there is no comm \"sometimes\" to simulate; choose none, ring"),
                        ConfigError);
+}
+
+TEST_CASE("sim: encodings and sums in the order of ranks pass over memory as often as they do") {
+  constexpr double n = 2, m = 1 << 20;
+  sim::Setting s = setting(test::apart(2, 0, 0, 1e-9), test::bytes_alone(1 << 20), "ring");
+  s.steps = 1;
+  s.exchange.segment_bytes = 1 << 20;
+  s.work.buckets[0].matrices = {{512, 512}};
+  s.exchange.codec_rank = 4;
+  const auto passes = [&](const char* comm, const char* codec) {
+    s.exchange.comm = comm;
+    s.exchange.codec = codec;
+    return simulate(s).step_seconds / (m * s.cluster.gamma);
+  };
+  // A ring adds to each rank's part once for each other rank.
+  CHECK(passes("ring", "none") == test::near((n - 1) / n));
+  CHECK(passes("reproducible", "none") == test::near(1));
+  // Encoded, half of the bytes added, and decoded.
+  CHECK(passes("ring", "bf16") == test::near(1 + (n - 1) / n / 2 + 1));
+  // Encoded; a part of 1/n decoded from n ranks, and its sum encoded; decoded.
+  CHECK(passes("ring", "int8") == test::near(1 + (1 + 1 / n) + 1));
+  // The threshold, the pairs; cleared, and the pairs of all ranks added.
+  CHECK(passes("ring", "topk") == test::near(2 + 1 + 2 * 0.01 * n));
+  // The left factors; the right factors and what they leave out; the gradients. The factors are added.
+  CHECK(passes("ring", "powersgd") == test::near(1 + 2 + 1 + (n - 1) / n * 2 * 4 / 512));
+}
+
+TEST_CASE("sim: buckets that only wait share the lanes of their exchange") {
+  sim::Setting s = setting(test::apart(2, 1e-3, 0, 0), {}, "ring");
+  s.steps = 1;
+  // How long four small buckets take, in seconds of one.
+  const auto rounds = [&](const char* comm, const char* codec, int lanes) {
+    s.exchange.comm = comm;
+    s.exchange.codec = codec;
+    s.exchange.lanes = lanes;
+    s.work.buckets.assign(1, {1 << 12, 0, 0, {{32, 32}}});
+    const double one = simulate(s).step_seconds;
+    s.work.buckets.assign(4, s.work.buckets[0]);
+    return simulate(s).step_seconds / one;
+  };
+  s.exchange.codec_rank = 4;
+  CHECK(rounds("ring", "none", 1) == test::near(4));
+  CHECK(rounds("ring", "none", 2) == test::near(2));
+  CHECK(rounds("ring", "none", 4) == test::near(1));
+  CHECK(rounds("auto", "none", 4) == test::near(1));
+  CHECK(rounds("nccl", "none", 4) == test::near(4));  // a library makes one exchange at a time
+  // Of two halves, each has half of the lanes, but at least one; the second half of a bucket overlaps with
+  // the first half of the next.
+  for (const char* comm : {"sharded", "reproducible"}) {
+    CAPTURE(comm);
+    CHECK(rounds(comm, "none", 4) == test::near(1.5));
+    CHECK(rounds(comm, "none", 1) == test::near(2.5));
+  }
+  for (const char* codec : {"int8", "powersgd"}) {
+    CAPTURE(codec);
+    CHECK(rounds("ring", codec, 4) == test::near(1.5));
+    CHECK(rounds("ring", codec, 1) == test::near(2.5));
+  }
+}
+
+TEST_CASE("sim: what an exchange does after backward is not hidden by it") {
+  sim::Setting s = setting(test::apart(2, 0.01, 0, 0), test::bytes_alone(1 << 12), "ring");
+  s.steps = 1;
+  s.work.backward = 1;
+  s.work.buckets[0].update = 0.5;
+  CHECK(simulate(s).step_seconds == test::near(1 + 0.5));
+  s.exchange.comm = "native";
+  CHECK(simulate(s).step_seconds == test::near(1 + 2 * 0.01 + 0.5));
+  // Each of two ranks updates half of the parameters, and then sends them.
+  s.exchange.comm = "sharded";
+  CHECK(simulate(s).step_seconds == test::near(1 + 0.25 + 0.01));
+}
+
+TEST_CASE("sim: in a large world the cheapest of the schedules is chosen") {
+  for (const int n : {130, 256}) {
+    for (const int kilobytes : {1, 64, 4096}) {
+      sim::Setting s = setting(test::apart(n, 1e-5, 1e-9, 1e-10),
+                               test::bytes_alone(std::int64_t{kilobytes} << 10), "ring");
+      s.steps = 1;
+      const auto seconds = [&](const char* comm) {
+        s.exchange.comm = comm;
+        return simulate(s).step_seconds;
+      };
+      const double ring = seconds("ring"), halving = seconds("halving-doubling"), tree = seconds("tree");
+      CAPTURE(n);
+      CAPTURE(kilobytes);
+      CAPTURE(ring);
+      CAPTURE(halving);
+      CAPTURE(tree);
+      CHECK(seconds("auto") <= 1.01 * std::min({ring, halving, tree}));
+      CHECK(seconds("nccl") <= 1.01 * std::min(ring, tree));
+    }
+  }
+}
+
+TEST_CASE("sim: links between workers and switches carry what passes between them") {
+  const std::int64_t bytes = 16 << 20;
+  const auto names = [](const sim::Outcome& outcome) {
+    std::vector<std::string> all;
+    for (const sim::Use& use : outcome.links) all.push_back(use.name);
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  sim::Cluster cluster = test::shared(2, 2, sim::Wiring::pairs);
+  sim::Setting s = setting(cluster, test::bytes_alone(bytes), "ring");
+  CHECK(names(simulate(s)) == std::vector<std::string>{"node 0 NIC 0 in", "node 0 NIC 0 out",
+                                                       "node 0 link 0 to 1", "node 1 NIC 0 in",
+                                                       "node 1 NIC 0 out", "node 1 link 0 to 1"});
+  s.cluster.inside.wiring = sim::Wiring::ports;
+  CHECK(names(simulate(s)) == std::vector<std::string>{"node 0 NIC 0 in", "node 0 NIC 0 out",
+                                                       "node 0 port 0 out", "node 0 port 1 in",
+                                                       "node 1 NIC 0 in", "node 1 NIC 0 out",
+                                                       "node 1 port 0 out", "node 1 port 1 in"});
+  // Two cards send to the other leaf over uplinks with a third of their bandwidth.
+  s = setting(test::shared(4, 1), test::bytes_alone(bytes), "ring");
+  s.steps = 1;
+  s.cluster.gamma = 0;
+  const double unbound = simulate(s).step_seconds;
+  s.cluster.fabric = {2, 3};
+  CHECK(simulate(s).step_seconds == test::near(1.5 * unbound, 0.02));
+  s.cluster.fabric = {1, 3};
+  CHECK(simulate(s).step_seconds == test::near(3 * unbound, 0.02));
 }
