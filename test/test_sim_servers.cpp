@@ -1,5 +1,6 @@
 // Simulated parameter servers against their bounds, and against each other.
 #include <algorithm>
+#include <cmath>
 
 #include <doctest/doctest.h>
 
@@ -127,4 +128,40 @@ TEST_CASE("sim: servers are deterministic, and invalid settings of servers are r
                        "background: a parameter server computes updates when it polls, so no background "
                        "thread may poll for it",
                        ConfigError);
+}
+
+TEST_CASE("sim: a worker of servers waits for launches, copies, messages and updates") {
+  sim::Setting s = setting(test::apart(3, 0, 0, 0), test::bytes_alone(1 << 20), "ps");
+  s.steps = 1;
+  s.exchange.servers_beside = true;
+  s.exchange.segment_bytes = 1 << 20;
+  s.work.forward = 0.01;
+  s.work.backward = 0.02;
+  s.work.buckets[0].ready = 0.02;
+  const auto extra = [](const sim::Setting& with) { return simulate(with).step_seconds - 0.03; };
+  CHECK(std::abs(extra(s)) < 1e-12);
+  sim::Setting launched = s;
+  launched.cluster.launch = 1e-3;
+  CHECK(extra(launched) == test::near(1e-3));
+  sim::Setting staged = s;
+  staged.exchange.staged = true;
+  staged.cluster.staging = {1e-4, 1e-9};
+  CHECK(extra(staged) == test::near(2 * (1e-4 + (1 << 20) * 1e-9)));
+  // The server adds the gradients of the second worker to those of the first.
+  sim::Setting added = s;
+  added.cluster.gamma = 1e-9;
+  CHECK(extra(added) == test::near((1 << 20) * 1e-9));
+  sim::Setting updated = s;
+  updated.work.buckets[0].update = 0.1;
+  CHECK(extra(updated) == test::near(0.1));
+  // A message to the server and one back, which an earlier bucket hides behind backward.
+  s.cluster.nic.alpha = 1e-3;
+  CHECK(extra(s) == test::near(2e-3));
+  s.work.buckets[0].ready = 0.01;
+  CHECK(std::abs(extra(s)) < 1e-12);
+  s.exchange.overlap = false;
+  CHECK(extra(s) == test::near(2e-3));
+  s.exchange.overlap = true;
+  s.cluster.hide = 0;
+  CHECK(extra(s) == test::near(2e-3));
 }
