@@ -14,6 +14,7 @@
 #include <convoy/comm/policy/all_reduce.hpp>
 #include <convoy/core/philox.hpp>
 #include <convoy/sim/legs.hpp>
+#include <convoy/sim/paces.hpp>
 #include <convoy/sim/simulate.hpp>
 
 using namespace convoy;
@@ -219,16 +220,55 @@ TEST_CASE("sim: bytes are conserved") {
 TEST_CASE("sim: a seed decides everything") {
   sim::Setting s = setting(test::shared(3, 2), test::some_work(), "tree");
   s.cluster.jitter = 0.1;
-  const sim::Outcome one = simulate(s), same = simulate(s);
-  CHECK(one.step_seconds == same.step_seconds);
-  CHECK(one.critical.nic == same.critical.nic);
-  CHECK(one.links.front().seconds == same.links.front().seconds);
+  const sim::Outcome one = simulate(s), again = simulate(s);
+  CHECK(one.step_seconds == again.step_seconds);
+  CHECK(one.critical.nic == again.critical.nic);
+  CHECK(one.links.front().seconds == again.links.front().seconds);
   s.seed = 2;
   CHECK(simulate(s).step_seconds != one.step_seconds);
   // With jitter, all workers wait for the slowest.
   s.cluster.jitter = 0;
   CHECK(simulate(s).step_seconds < one.step_seconds);
   CHECK(one.critical.waiting > 0);
+}
+
+TEST_CASE("sim: steps of a worker differ by the jitter around a mean of 1") {
+  sim::Setting s = setting(test::apart(2, 0, 0, 0), test::some_work(), "ring");
+  s.cluster.nodes = {{1, 1, 1}, {1, 1, 0.5}};
+  s.cluster.jitter = 0.2;
+  const sim::Paces paces(s, 2);
+  constexpr int steps = 10'000;
+  double sum = 0, squares = 0;
+  for (int step = 0; step < steps; ++step) {
+    const double pace = paces.of(1, step) / 2;  // half the speed
+    sum += pace;
+    squares += pace * pace;
+  }
+  const double mean = sum / steps;
+  CHECK(mean == test::near(1, 0.01));
+  CHECK(std::sqrt(squares / steps - mean * mean) == test::near(0.2, 0.03));
+  CHECK(paces.of_update(1) == 2);
+}
+
+TEST_CASE("sim: two levels meet twice inside the nodes, where each rank moves the parts of its peers") {
+  sim::Setting s = setting(test::apart(2, 0, 0, 0), test::bytes_alone(1 << 20), "hierarchical");
+  s.steps = 1;
+  s.cluster.nodes = {{2, 2, 1}};
+  // Each of two ranks loads half of its peer's buffer, and later stores half of its own to it.
+  const double message = (1 << 20) * 1e-9;
+  s.cluster.inside = {sim::Wiring::ports, 0, 1e-9};
+  CHECK(simulate(s).step_seconds == test::near(message));
+  s.cluster.inside = {sim::Wiring::bus, 0, 1e-9};
+  CHECK(simulate(s).step_seconds == test::near(2 * message));
+  s.cluster.inside = {sim::Wiring::bus, 1e-3, 0};
+  CHECK(simulate(s).step_seconds == test::near(4e-3));
+  // Four buckets at a time inside the nodes, and two between them.
+  s.work.buckets.assign(8, s.work.buckets[0]);
+  CHECK(simulate(s).step_seconds == test::near(6e-3));
+  s.cluster.inside = {};
+  s.cluster.nic.alpha = 1e-3;
+  s.exchange.lanes = 2;
+  CHECK(simulate(s).step_seconds == test::near(8e-3));
 }
 
 TEST_CASE("sim: slower workers are waited for, unless they take smaller shares") {
@@ -247,6 +287,9 @@ TEST_CASE("sim: slower workers are waited for, unless they take smaller shares")
   s.exchange.weighted = false;
   s.exchange.weights = {2, 2, 1, 1};
   CHECK(simulate(s).step_seconds == weighted.step_seconds);
+  s.exchange.weighted = true;
+  CHECK_THROWS_WITH_AS(simulate(s), doctest::Contains("choose one of the two"), ConfigError);
+  s.exchange.weighted = false;
   s.exchange.weights = {1, 2};
   CHECK_THROWS_WITH_AS(simulate(s), "weighted: 2 weights for 4 workers; give one to each", ConfigError);
 }
